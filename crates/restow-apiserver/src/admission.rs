@@ -26,7 +26,7 @@ mod webhook_dispatcher;
 
 pub(crate) use rule::Operation;
 
-use crate::authorization::Access;
+use crate::auth::Access;
 use crate::core::Core;
 use crate::core::reflector::{ReflectedStore, reflect};
 use crate::error::ApiError;
@@ -34,7 +34,7 @@ use crate::namespaces::Namespaces;
 use crate::request::options::DryRun;
 use crate::storage::key_pages::name_of;
 use crate::storage::watch_cache::CacheEvent;
-use crate::webhook::ServiceResolver;
+use crate::webhook_client::ServiceResolver;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use mutating_policy::Policies;

@@ -2,7 +2,7 @@
 
 mod garbage_collector;
 mod kubernetes_service;
-mod leadership;
+mod leader_election;
 mod namespaces;
 
 pub(crate) use garbage_collector::collect_garbage;

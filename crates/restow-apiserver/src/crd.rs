@@ -13,7 +13,7 @@
 //!
 //! The types and the schemas are in `apiextensions`.
 
-mod convert;
+mod conversion_webhook;
 mod finalizer;
 mod handler;
 mod reconciler;

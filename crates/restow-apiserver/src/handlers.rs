@@ -18,7 +18,7 @@ mod update;
 pub(crate) mod watch;
 
 use crate::admission::{Admission, AdmissionCall};
-use crate::authorization::Access;
+use crate::auth::Access;
 use crate::core::{Core, WriteHook};
 use crate::error::ApiError;
 use crate::flow_control::fair_queue;

@@ -9,12 +9,12 @@
 //! # What is served
 //!
 //! A [`Registry`](resource::registry::Registry) of [`Resource`](resource::Resource)s. The built-in ones are rows of a table
-//! ([`builtin`]); the author of a server adds others.
+//! ([`builtin`]); a program that uses this library defines others.
 
 mod admission;
 mod apiextensions;
 pub mod audit;
-mod authorization;
+mod auth;
 pub mod builtin;
 mod controllers;
 mod core;
@@ -38,9 +38,9 @@ mod server;
 pub mod serving;
 pub mod storage;
 pub mod storage_version;
-mod webhook;
+mod webhook_client;
 
-pub use authorization::{AccessConfig, AuthorizationMode};
+pub use auth::{AccessConfig, AuthorizationMode};
 pub use error::corrupt::CorruptObject;
 pub use error::status::{StatusResponse, status_of};
 pub use flow_control::limits::LoadLimits;

@@ -2,7 +2,7 @@
 //! that every namespace gets (service account `default`, config map `kube-root-ca.crt`). `admission/namespace_lifecycle.rs`
 //! has the check on delete; the namespace controller empties terminating namespaces.
 
-use crate::authorization::Access;
+use crate::auth::Access;
 use crate::core::Core;
 use crate::core::reflector::{RESYNC_PERIOD, ReflectedStore, reflect};
 use crate::error::ApiError;

@@ -47,11 +47,11 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 /// How often a connection that closes gracefully is checked for requests that are still running.
 const GRACEFUL_CLOSE_CHECK: Duration = Duration::from_secs(1);
 
-/// Answers the requests of a listener.
+/// Handles the requests of a listener.
 pub trait Handler: Send + Sync + 'static {
     /// What is known of a client from its connection.
     type Peer: Send + Sync + 'static;
-    /// The bodies of the answers.
+    /// The bodies of the responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
 
     /// A client has connected; `tls` is the result of the handshake.
@@ -60,8 +60,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A client did not get through the TLS handshake.
     fn handshake_failed(&self) {}
 
-    /// Answers a request. Its extensions hold the [`Connection`].
-    fn answer(
+    /// Handles a request. Its extensions contain the [`Connection`].
+    fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Self::Peer>,
@@ -174,9 +174,9 @@ async fn serve_connection<H: Handler>(
             }
             request.extensions_mut().insert(connection);
             let version = request.version();
-            let mut answer = handler.answer(request, peer).await;
-            let guard = answer.extensions_mut().remove::<ResponseGuard>();
-            Ok(answer.map(|body| Either::Left(TrackedBody::new(body, version, active, guard))))
+            let mut response = handler.handle(request, peer).await;
+            let guard = response.extensions_mut().remove::<ResponseGuard>();
+            Ok(response.map(|body| Either::Left(TrackedBody::new(body, version, active, guard))))
         }
     });
     let builder = builder(slot.limits());
@@ -205,7 +205,7 @@ async fn serve_connection<H: Handler>(
         }
     };
     if let CloseDecision::Graceful = decision {
-        // Requests that were sent already are answered; for new ones the client needs another connection.
+        // Requests that were sent already are handled; for new ones the client needs another connection.
         http_connection.as_mut().graceful_shutdown();
         while tokio::time::timeout(GRACEFUL_CLOSE_CHECK, http_connection.as_mut()).await.is_err()
             && slot.connection().is_in_use()

@@ -1,4 +1,4 @@
-//! What a server at release 1.37 says it serves, compared with what a real kube-apiserver 1.37 said.
+//! Discovery of a server at release 1.37, compared with that of a real kube-apiserver 1.37.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -115,7 +115,7 @@ fn clients_can_decode_and_encode_openapi_documents() {
         match value {
             Value::Array(items) if items.is_empty() => found.push(path.to_string()),
             Value::Array(items) => items.iter().for_each(|item| empty_lists(item, path, found)),
-            // What a field is by default is data, and may be anything.
+            // The default of a field is data, and may be anything.
             Value::Object(fields) => fields
                 .iter()
                 .filter(|(name, _)| *name != "default")

@@ -1,4 +1,4 @@
-//! A short run over what fuzzing calls: the seeds in `fuzz/seeds` as they are, and changed at random.
+//! A short run of the fuzzing entry points: the seeds in `fuzz/seeds`, unchanged and mutated at random.
 
 #![cfg(feature = "fuzzing")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -16,7 +16,7 @@ enum Edit {
     Insert(usize, &'static str),
 }
 
-/// What random bytes would hardly ever spell.
+/// Words that random bytes would hardly ever contain.
 const WORDS: [&str; 16] = [
     "null",
     "{}",

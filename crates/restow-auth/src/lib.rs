@@ -16,6 +16,7 @@ pub mod attributes;
 pub mod authenticate;
 pub mod authorizer;
 pub mod bootstrap;
+mod posted;
 pub mod rbac;
 pub mod review;
 pub mod service_account;

@@ -16,7 +16,6 @@ pub use token::token_review;
 
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::typed::WrongType;
-use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -29,22 +28,6 @@ pub enum ReviewError {
     /// The request makes no sense.
     #[error("{0}")]
     BadRequest(String),
-}
-
-/// A posted object, as far as it is read.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Posted<S> {
-    pub(crate) metadata: Metadata,
-    pub(crate) spec: S,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Metadata {
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) uid: String,
 }
 
 impl From<WrongType> for ReviewError {

@@ -6,20 +6,20 @@
 
 mod claims;
 mod discovery;
-mod issue;
+mod issue_token;
 mod jwt;
 mod keys;
 mod tokens;
-mod verify;
+mod verify_token;
 
 #[cfg(test)]
 mod tests;
 
 pub use discovery::{CONFIGURATION_PATH, KEYS_PATH};
-pub use issue::{IssueError, Issued};
+pub use issue_token::{IssueError, Issued};
 pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub use tokens::{TokenOptions, Tokens};
-pub use verify::VerifyError;
+pub use verify_token::VerifyError;
 
 /// What exists, as far as tokens depend on it.
 pub trait ServiceAccounts {

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stores_what_and_for_how_long() {
+    fn a_disagreement_names_servers_versions_and_duration() {
         let begun = "2026-01-01T00:00:00Z";
         assert_eq!(disagreement(&object(&[], begun)), None);
         assert_eq!(disagreement(&object(&[("a", "v1"), ("b", "v1")], begun)), None);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_wrote_beside_the_entries_does_not_count() {
+    fn only_entries_count_in_a_disagreement() {
         let mut edited = object(&[("a", "v1"), ("b", "v2")], "2026-01-01T00:00:00Z");
         edited.status.common_encoding_version = Some("v1".into());
         edited.status.conditions.clear();

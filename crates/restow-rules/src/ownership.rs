@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kube_apiserver_wrote_is_not_ours_whatever_lies_beside_it() {
+    fn keys_of_a_kube_apiserver_are_never_restows() {
         let ours: (&str, &[u8]) = ("/restow/leaders/garbage-collector", b"x");
         let theirs: [(&str, &[u8]); 4] = [
             ("/pods/default/web", PROTOBUF),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_what_lies_there() {
+    fn foreign_keys_are_described() {
         let mut survey = Survey::default();
         (0..7).for_each(|number| survey.add(format!("/pods/default/{number}").as_bytes(), PROTOBUF));
         let Ownership::SomebodyElse(found) = survey.conclude() else { panic!("pods of kube-apiserver") };

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shares_a_control_plane_with_an_entry_has_to_have_one() {
+    fn every_server_of_a_control_plane_with_entries_needs_an_entry() {
         let entry = |id: &str| ServerStorageVersion { api_server_id: id.into(), ..ServerStorageVersion::default() };
         let participants = Participants::listed([id("a-leader-election")])
             .with_server(id("a"), "kube-apiserver")

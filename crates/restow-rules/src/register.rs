@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_left_is_dropped_and_named() {
+    fn entries_of_dead_servers_are_dropped_and_named() {
         let before = object(&[report("dead", "v1"), report("a", "v2")]);
         let registration = register_at_later(Some(&before), &participants(&["a", "b"]), &report("b", "v2"));
         assert_eq!(entries(&registration), [("a", "v2"), ("b", "v2")]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_somebody_edited_does_not_say_what_was_reported() {
+    fn an_edited_object_does_not_count_as_a_report() {
         let own = report("b", "v1");
         let check = |current: Option<&StorageVersion>, expected: bool| {
             assert_eq!(is_reported(current, &own, LATER.parse().unwrap()), expected, "{current:?}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_withdraws_and_takes_part_leaves_nobody_to_agree() {
+    fn a_participating_server_that_withdraws_ends_the_agreement() {
         let now = LATER.parse().unwrap();
         let id = |id: &str| id.parse::<ServerId>().unwrap();
         let two = Participants::listed([]).with_server(id("b"), "main").with_server(id("c"), "main");

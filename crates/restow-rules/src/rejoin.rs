@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_shut_out_again_and_again_waits_longer_each_time() {
+    fn repeated_rejoins_wait_longer_each_time() {
         let mut rejoin = Rejoin::default();
         let mut lost_after = |held: u64| rejoin.lost_after(Duration::from_secs(held)).as_millis();
         assert_eq!(lost_after(3600), 100);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_lets_its_server_write_what_it_says_and_nothing_else() {
+    fn a_report_lets_its_server_write_only_the_reported_version() {
         let report = report("v1", &["v1", "v2"], &["v1", "v2"]).unwrap();
         assert!(report.lets_write(&"v1".parse().unwrap()));
         assert!(!report.lets_write(&"v2".parse().unwrap()));

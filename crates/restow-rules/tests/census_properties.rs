@@ -163,7 +163,7 @@ fn nothing_stored_proves_nothing() {
 }
 
 #[test]
-fn encrypted_values_are_what_the_api_servers_say_of_all_of_them() {
+fn encrypted_values_have_the_verdict_of_the_api_servers() {
     let secret = |key| (key, b"k8s:enc:aescbc:v1:key:\x01".to_vec(), CensusVerdict::Unknown);
     let values = [secret("/secrets/a/b"), secret("/secrets/a/c"), secret("/masterleases/10.0.0.1")];
     let with = |answer: Option<ApiAnswer>| {
@@ -181,7 +181,7 @@ fn encrypted_values_are_what_the_api_servers_say_of_all_of_them() {
 }
 
 #[test]
-fn a_verdict_on_some_resources_leaves_out_only_what_cannot_be_theirs() {
+fn a_verdict_on_some_resources_ignores_only_other_resources() {
     let check = |values: &[Value], wanted: &str, expected: CensusVerdict| {
         let report = evaluate(&CensusEvidence { wanted: vec![wanted.into()], ..evidence(values) });
         assert_eq!(report.verdict, expected, "{values:?} {wanted}");

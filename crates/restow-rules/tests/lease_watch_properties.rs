@@ -44,7 +44,7 @@ fn moments(pauses: &[u64]) -> Vec<u64> {
 proptest! {
     /// However often, seldom and slowly somebody reads: whoever renews in time is alive.
     #[test]
-    fn whoever_renews_in_time_is_never_taken_for_gone(
+    fn a_lease_that_is_renewed_in_time_never_expires(
         renewals in vec(1..=LASTS, 1..60),
         reads in vec((0..=20_000_u64, 0..=8_000_u64, 0.0..=1.0), 1..120),
     ) {
@@ -65,7 +65,7 @@ proptest! {
 
     /// A holder that dies is noticed by whoever looks about once a second: after the lease's duration, and soon after it.
     #[test]
-    fn whoever_dies_is_taken_for_gone_in_time(
+    fn the_lease_of_a_dead_server_expires_in_time(
         lived in vec(1..=RENEWED, 0..20),
         begins in 0..60_000_u64,
         late in vec(0..=1_000_u64, 200),

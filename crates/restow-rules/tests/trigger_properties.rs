@@ -260,7 +260,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_stored_is_always_among_what_is_said(
+    fn every_stored_version_is_always_reported(
         events in prop::collection::vec(event(), 1..60),
         is_custom in any::<bool>(),
     ) {

@@ -1,5 +1,5 @@
-//! What the tests of several crates share: processes, also ones that abort at a log event, and waiting with a time limit. With the feature `server`
-//! also Restow API servers on port 0, an etcd, HTTP clients, and builders of objects.
+//! Shared helpers of tests: processes (also ones that abort at a log event), waiting with a time limit, and, with the feature `server`,
+//! Restow API servers on port 0, an etcd, HTTP clients, and builders of objects.
 //!
 //! For tests only. Without the feature `server` it depends on no other crate of the workspace, so that every crate can use it
 //! without building an API server.

@@ -112,7 +112,7 @@ impl Handler for MetricsHandler {
 
     fn connected(&self, _: &Connection, _: Option<&rustls::ServerConnection>) {}
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Full<bytes::Bytes>> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Full<bytes::Bytes>> {
         let code = match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/metrics") => StatusCode::OK,
             (_, "/metrics") => StatusCode::METHOD_NOT_ALLOWED,

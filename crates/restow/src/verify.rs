@@ -12,7 +12,7 @@ use anyhow::{bail, ensure};
 use api_state::ApiState;
 use clap::Args;
 use report::Proof;
-use restow_apiserver::storage::stored_versions::StoredCensus;
+use restow_apiserver::storage::census::StoredCensus;
 use restow_migrate::cluster::Cluster;
 use restow_rules::census::{
     ApiAnswer, CensusEvidence, CensusReport, CensusVerdict, KindTarget, RevisionsSeen, StoreIdentity, VerdictReason,

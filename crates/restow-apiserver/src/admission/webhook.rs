@@ -3,7 +3,7 @@
 use crate::admission::expression::Conditions;
 use crate::admission::rule::{MatchPolicy, Rule};
 use crate::apiextensions::custom_resource_definition::ClientConfig;
-use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
+use crate::webhook_client::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
 use restow_apimachinery::meta_v1::LabelSelector;
 use restow_apimachinery::typed::{self, WrongType};
 use serde::Deserialize;

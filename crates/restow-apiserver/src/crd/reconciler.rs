@@ -19,7 +19,7 @@ use crate::storage::key_pages::name_of;
 use crate::storage::object_store::{Change, Decision};
 use crate::storage::watch_cache::CacheEvent;
 use crate::storage_version::Agreement;
-use crate::webhook::ServiceResolver;
+use crate::webhook_client::ServiceResolver;
 use async_trait::async_trait;
 use futures::FutureExt;
 use restow_api::{GroupResource, GroupVersion};

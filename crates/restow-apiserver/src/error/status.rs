@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn a_missing_object_is_named_by_group_kind_and_name() {
         let resource = GroupResource::new("apps", "deployments").unwrap();
-        let answer = status_of(&ApiError::NotFound { resource, name: "web".into() });
-        assert_eq!(answer.code, 404);
-        assert_eq!(answer.body["message"], "deployments.apps \"web\" not found");
-        assert_eq!(answer.body["details"], json!({"name": "web", "group": "apps", "kind": "deployments"}));
+        let response = status_of(&ApiError::NotFound { resource, name: "web".into() });
+        assert_eq!(response.code, 404);
+        assert_eq!(response.body["message"], "deployments.apps \"web\" not found");
+        assert_eq!(response.body["details"], json!({"name": "web", "group": "apps", "kind": "deployments"}));
     }
 
     #[test]
@@ -174,12 +174,12 @@ mod tests {
             FieldError::required("metadata.name", "name or generateName is required"),
             FieldError::forbidden("data", "no"),
         ];
-        let answer = status_of(&ApiError::Invalid { kind, name: "x".into(), causes });
-        assert_eq!(answer.code, 422);
+        let response = status_of(&ApiError::Invalid { kind, name: "x".into(), causes });
+        assert_eq!(response.code, 422);
         assert_eq!(
-            answer.body["message"],
+            response.body["message"],
             "ConfigMap \"x\" is invalid: [metadata.name: Required value: name or generateName is required, data: Forbidden: no]"
         );
-        assert_eq!(answer.body["details"]["causes"][0]["reason"], "FieldValueRequired");
+        assert_eq!(response.body["details"]["causes"][0]["reason"], "FieldValueRequired");
     }
 }

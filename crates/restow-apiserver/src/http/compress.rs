@@ -15,8 +15,8 @@ const MIN_BYTES: usize = 128 << 10;
 
 /// Compresses a large response if the client accepts it. `accepted` is the header `Accept-Encoding`. A complete body is
 /// compressed in a turn of the fair queue, a stream chunk by chunk on blocking threads.
-pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> Response<Body> {
-    let (mut head, body) = answer.into_parts();
+pub(crate) async fn compress(response: Response<Body>, accepted: Option<&str>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
     let fit = head.status == StatusCode::OK && !head.headers.contains_key(header::CONTENT_ENCODING);
     let worthwhile = match &body {
         Body::Whole(bytes) => bytes.len() >= MIN_BYTES,
@@ -108,9 +108,9 @@ mod tests {
     async fn large_responses_are_compressed_without_loss() {
         for (size, compressed) in [(1000, false), (MIN_BYTES, true), (1 << 20, true)] {
             let sent: Vec<u8> = (0..size).map(|index| (index % 7) as u8).collect();
-            let answer = compress(Response::new(Body::Whole(sent.clone().into())), Some("gzip")).await;
-            assert_eq!(answer.headers().contains_key(header::CONTENT_ENCODING), compressed, "{size}");
-            let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+            let response = compress(Response::new(Body::Whole(sent.clone().into())), Some("gzip")).await;
+            assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), compressed, "{size}");
+            let Body::Whole(bytes) = response.into_body() else { panic!("a stream") };
             let mut read = Vec::new();
             match compressed {
                 true => flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut read).unwrap(),

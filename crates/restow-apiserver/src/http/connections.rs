@@ -76,8 +76,8 @@ impl Handler for RequestHandler {
         self.0.metrics().requests.handshake_errors.inc();
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, client: Arc<Client>) -> Response<Body> {
-        dispatch::answer(&self.0, request, &client.peer).await
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, client: Arc<Client>) -> Response<Body> {
+        dispatch::handle(&self.0, request, &client.peer).await
     }
 }
 

@@ -36,7 +36,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
 /// Responds to a request; errors become a `Status`.
-pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>, peer: &Peer) -> Response<Body>
+pub(crate) async fn handle<B>(server: &ApiServer, request: Request<B>, peer: &Peer) -> Response<Body>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -66,14 +66,14 @@ where
     );
     let encodings = headers::text(request.headers(), header::ACCEPT_ENCODING).map(Cow::into_owned);
     let head = RequestHead { target, served, query, accept, encodings };
-    let answer = match with_timeout(server, request, head, peer, &mut record).await {
-        Ok(answer) => answer,
+    let response = match with_timeout(server, request, head, peer, &mut record).await {
+        Ok(response) => response,
         Err(error) => {
             record.failed(&error);
             render::failure(&error, media)
         }
     };
-    record.answered(answer)
+    record.respond(response)
 }
 
 /// What the head of a request says.
@@ -128,9 +128,9 @@ where
         return route(server, request, head, peer, record).await;
     }
     let time = deadline::allowed(head.query.text("timeout"), server.limits().request_timeout)?;
-    let answer = tokio::time::timeout(time, route(server, request, head, peer, record)).await;
-    match answer {
-        Ok(answer) => answer,
+    let response = tokio::time::timeout(time, route(server, request, head, peer, record)).await;
+    match response {
+        Ok(response) => response,
         Err(_) => {
             record.terminated(504);
             Err(deadline::exceeded())
@@ -169,27 +169,27 @@ where
     server.access().authorize(&user, &attributes(&head.target, request.method(), &head.query))?;
     record.set_allowed();
     let flow = limits::flow(&user, &head.target);
-    let answer = match head.target {
+    let response = match head.target {
         RequestTarget::Path(path) => {
-            let answer = non_resource::answer(server, &path, &head.query, head.accept.as_deref(), request.headers());
-            server.fair_queue().run(&flow, answer).await?
+            let response = non_resource::handle(server, &path, &head.query, head.accept.as_deref(), request.headers());
+            server.fair_queue().run(&flow, response).await?
         }
         RequestTarget::Resource(target) => {
             let served = head.served.ok_or_else(|| not_served(server, &target))?;
             let head = ResourceHead { target, served, query: head.query, accept: head.accept };
             let requester = Requester { user, permit: &mut permit, flow: flow.clone() };
-            resource_answer(server, requester, head, request, record).await?
+            handle_resource(server, requester, head, request, record).await?
         }
     };
-    let mut answer = server.fair_queue().run(&flow, compress(answer, head.encodings.as_deref())).await;
+    let mut response = server.fair_queue().run(&flow, compress(response, head.encodings.as_deref())).await;
     if let Some(mut permit) = permit {
         permit.release_shared();
-        answer.extensions_mut().insert(ResponseGuard::new(permit));
+        response.extensions_mut().insert(ResponseGuard::new(permit));
     }
-    Ok(answer)
+    Ok(response)
 }
 
-async fn resource_answer<B>(
+async fn handle_resource<B>(
     server: &ApiServer,
     requester: Requester<'_>,
     head: ResourceHead,
@@ -260,7 +260,7 @@ where
         drop(incoming);
         fair_queue::wait_for_turn(call.body.len()).await;
         Ok(match handlers::handle(&call).await? {
-            HandlerResponse::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
+            HandlerResponse::Bytes { code, body, media } => render::bytes_response(code, body, media.content_type()),
             HandlerResponse::Empty => render::nothing(),
             HandlerResponse::Object { code, object } => render::object(code, &resource, object, &accepted),
             HandlerResponse::List { objects, metadata } => {
@@ -276,16 +276,16 @@ where
             }
         })
     };
-    let answer: Result<_, ApiError> = server.fair_queue().run(&requester.flow, work).await;
+    let response: Result<_, ApiError> = server.fair_queue().run(&requester.flow, work).await;
     record.annotate(call.annotations());
-    let mut answer = answer?;
+    let mut response = response?;
     for warning in call.warnings() {
         let quoted = format!("299 - {}", Value::from(warning));
         if let Ok(value) = http::HeaderValue::from_str(&quoted) {
-            answer.headers_mut().append(header::WARNING, value);
+            response.headers_mut().append(header::WARNING, value);
         }
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// The error for a resource that is not served. Kubernetes has another one if the group is unknown.

@@ -19,7 +19,7 @@ struct Check {
 }
 
 /// Responds to one of the health paths, given its segments.
-pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) -> Response<Body> {
+pub(crate) async fn handle(server: &ApiServer, parts: &[&str], query: &Query) -> Response<Body> {
     let endpoint = match parts.first() {
         Some(&"livez") => "livez",
         Some(&"readyz") => "readyz",
@@ -87,8 +87,8 @@ async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
 }
 
 /// The failure of a check of the store.
-async fn failure(answer: impl Future<Output = Result<(), StoreError>>) -> Option<String> {
-    match tokio::time::timeout(CHECK_TIMEOUT, answer).await {
+async fn failure(response: impl Future<Output = Result<(), StoreError>>) -> Option<String> {
+    match tokio::time::timeout(CHECK_TIMEOUT, response).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some(format!("no response within {CHECK_TIMEOUT:?}")),
@@ -96,5 +96,5 @@ async fn failure(answer: impl Future<Output = Result<(), StoreError>>) -> Option
 }
 
 fn text(code: u16, body: String) -> Response<Body> {
-    render::bytes_answer(code, body.into_bytes(), "text/plain; charset=utf-8")
+    render::bytes_response(code, body.into_bytes(), "text/plain; charset=utf-8")
 }

@@ -17,7 +17,7 @@ use crate::request::request_info;
 use crate::resource::Protobuf;
 use crate::resource::registry::Registry;
 use crate::server::ApiServer;
-use crate::storage::stored_versions;
+use crate::storage::census;
 use http::{HeaderMap, Response, header};
 use restow_api::GroupVersion;
 use restow_apimachinery::types;
@@ -38,7 +38,7 @@ fn accepts_aggregated_discovery(accept: &str) -> bool {
 }
 
 /// Responds to a request for a path that is not a resource.
-pub(super) async fn answer(
+pub(super) async fn handle(
     server: &ApiServer,
     path: &str,
     query: &Query,
@@ -50,7 +50,7 @@ pub(super) async fn answer(
     let aggregated = accept.is_some_and(accepts_aggregated_discovery);
     let hashes = server.show_hashes();
     let value = match parts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => return Ok(health::answer(server, &parts, query).await),
+        ["healthz" | "livez" | "readyz", ..] => return Ok(health::handle(server, &parts, query).await),
         [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
             let tokens = server.access().authenticators().tokens.as_ref().ok_or(ApiError::NoSuchPath)?;
             match parts.first() {
@@ -61,20 +61,20 @@ pub(super) async fn answer(
         ["metrics"] => return Ok(metrics(server).await),
         ["version"] => server.version(),
         ["debug", "stored-versions"] => {
-            let census = stored_versions::take_census(server.objects().store().as_ref(), |_| {}).await?;
+            let census = census::take_census(server.objects().store().as_ref(), |_| {}).await?;
             serde_json::to_value(census).map_err(|error| ApiError::Internal(error.to_string()))?
         }
         ["openapi", rest @ ..] => {
             // The first request after a change writes the whole document.
             fair_queue::wait_for_turn(usize::MAX).await;
-            return openapi_answer(server, rest, query, headers).await;
+            return handle_openapi(server, rest, query, headers).await;
         }
         ["api" | "apis"] if aggregated => {
             let root = if parts == ["api"] { DiscoveryRoot::Api } else { DiscoveryRoot::Apis };
             let make = move |registry: &Registry| Some(discovery::aggregated(registry, root).to_string().into_bytes());
             let document = server.documents().find(&registry, DocumentName::Discovery(root), make).await;
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            return Ok(documents::answer(document.ok_or(ApiError::NoSuchPath)?, kind, headers));
+            return Ok(documents::document_response(document.ok_or(ApiError::NoSuchPath)?, kind, headers));
         }
         ["api"] => discovery::core_versions(&registry, &server.address()),
         ["apis"] => discovery::groups(&registry),
@@ -94,7 +94,7 @@ pub(super) async fn answer(
 }
 
 /// The OpenAPI documents; `parts` is what follows `/openapi`.
-async fn openapi_answer(
+async fn handle_openapi(
     server: &ApiServer,
     parts: &[&str],
     query: &Query,
@@ -125,17 +125,17 @@ async fn openapi_answer(
                 openapi::document(registry, &version, release).map(|document| document.to_string().into_bytes())
             };
             let document = documents.find(&registry, name, make).await.ok_or(ApiError::NoSuchResource)?;
-            return Ok(documents::answer_tagged(document, &path, query.text("hash"), headers));
+            return Ok(documents::versioned_document_response(document, &path, query.text("hash"), headers));
         }
         _ => (None, json),
     };
-    Ok(documents::answer(document.ok_or(ApiError::NoSuchResource)?, kind, headers))
+    Ok(documents::document_response(document.ok_or(ApiError::NoSuchResource)?, kind, headers))
 }
 
 /// The metrics as text. They include the health checks, so these run first.
 async fn metrics(server: &ApiServer) -> Response<Body> {
     health::check(server).await;
-    render::bytes_answer(200, server.metrics().render().into_bytes(), metrics::CONTENT_TYPE)
+    render::bytes_response(200, server.metrics().render().into_bytes(), metrics::CONTENT_TYPE)
 }
 
 /// The paths that `/` lists.

@@ -59,18 +59,18 @@ impl RequestRecord {
     }
 
     /// Records the response. A stream keeps the record until it ends.
-    pub(crate) fn answered(mut self, mut answer: Response<Body>) -> Response<Body> {
-        self.code = answer.status().as_u16();
+    pub(crate) fn respond(mut self, mut response: Response<Body>) -> Response<Body> {
+        self.code = response.status().as_u16();
         if let Some(id) = self.audit.as_ref().and_then(|event| HeaderValue::from_str(event.id()).ok()) {
-            answer.headers_mut().insert(HeaderName::from_static("audit-id"), id);
+            response.headers_mut().insert(HeaderName::from_static("audit-id"), id);
         }
-        if let Body::Stream(stream) = answer.body_mut() {
+        if let Body::Stream(stream) = response.body_mut() {
             if stream.kind == StreamKind::Watch {
                 self.long_running = Some(self.metrics.requests.long_running(&self.labels()));
             }
             stream.record = Some(Box::new(self));
         }
-        answer
+        response
     }
 
     /// Sets the user, and whom they impersonate.
@@ -134,7 +134,7 @@ impl RequestRecord {
 
 impl Drop for RequestRecord {
     fn drop(&mut self) {
-        self.metrics.requests.answered(&self.labels(), self.code, self.begun.elapsed());
+        self.metrics.requests.observe(&self.labels(), self.code, self.begun.elapsed());
         if let Some(mut event) = self.audit.take() {
             event.complete(&self.target, self.code);
         }

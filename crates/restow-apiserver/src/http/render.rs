@@ -31,41 +31,41 @@ pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
             Err(error) => return failure(&ApiError::Internal(format!("cannot write protobuf: {error}")), Media::Json),
         },
     };
-    bytes_answer(code, bytes, media.content_type())
+    bytes_response(code, bytes, media.content_type())
 }
 
 /// A response with these bytes.
-pub(crate) fn bytes_answer(code: u16, bytes: impl Into<Bytes>, content_type: &'static str) -> Response<Body> {
-    body_answer(code, Body::Whole(bytes.into()), content_type)
+pub(crate) fn bytes_response(code: u16, bytes: impl Into<Bytes>, content_type: &'static str) -> Response<Body> {
+    body_response(code, Body::Whole(bytes.into()), content_type)
 }
 
-fn body_answer(code: u16, body: Body, content_type: &'static str) -> Response<Body> {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = answer.headers_mut();
+fn body_response(code: u16, body: Body, content_type: &'static str) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    answer
+    response
 }
 
 /// A response without a body.
 pub(crate) fn nothing() -> Response<Body> {
-    let mut answer = Response::new(Body::Whole(Bytes::new()));
-    *answer.status_mut() = http::StatusCode::NO_CONTENT;
-    answer
+    let mut response = Response::new(Body::Whole(Bytes::new()));
+    *response.status_mut() = http::StatusCode::NO_CONTENT;
+    response
 }
 
 /// A response to a request that failed.
 pub(crate) fn failure(error: &ApiError, media: Media) -> Response<Body> {
     if let ApiError::NoSuchPath = error {
-        return bytes_answer(404, format!("{error}\n"), "text/plain; charset=utf-8");
+        return bytes_response(404, format!("{error}\n"), "text/plain; charset=utf-8");
     }
     let status = status_of(error);
-    let mut answer = value(status.code, &status.body, media);
+    let mut response = value(status.code, &status.body, media);
     if let Some(after) = status.retry_after {
-        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
     }
-    answer
+    response
 }
 
 /// A response with one object.
@@ -136,10 +136,10 @@ pub(crate) fn watch(
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Media::Json | Media::Yaml => "application/json",
     };
-    body_answer(200, Body::stream(StreamKind::Watch, lines.take_until(stopping)), content_type)
+    body_response(200, Body::stream(StreamKind::Watch, lines.take_until(stopping)), content_type)
 }
 
 /// A response whose JSON is streamed in chunks.
 pub(crate) fn chunks(chunks: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static) -> Response<Body> {
-    body_answer(200, Body::stream(StreamKind::Document, chunks), Media::Json.content_type())
+    body_response(200, Body::stream(StreamKind::Document, chunks), Media::Json.content_type())
 }

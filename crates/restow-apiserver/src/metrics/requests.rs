@@ -151,7 +151,7 @@ impl RequestMetrics {
     }
 
     /// Records a completed request.
-    pub(crate) fn answered(&self, request: &RequestLabels<'_>, code: u16, after: Duration) {
+    pub(crate) fn observe(&self, request: &RequestLabels<'_>, code: u16, after: Duration) {
         let series = self.series.find(
             (request, code),
             |series| series.labels.code == code && series.labels.request.is_of(request),
@@ -206,10 +206,10 @@ mod tests {
             ..RequestLabels::default()
         };
         let dry = RequestLabels { verb: "POST", dry_run: true, ..get };
-        metrics.answered(&get, 200, Duration::from_millis(30));
-        metrics.answered(&get, 200, Duration::from_millis(1));
-        metrics.answered(&get, 404, Duration::from_millis(1));
-        metrics.answered(&dry, 201, Duration::from_millis(1));
+        metrics.observe(&get, 200, Duration::from_millis(30));
+        metrics.observe(&get, 200, Duration::from_millis(1));
+        metrics.observe(&get, 404, Duration::from_millis(1));
+        metrics.observe(&dry, 201, Duration::from_millis(1));
         let watching = metrics.long_running(&RequestLabels { verb: "WATCH", ..get });
         metrics.in_flight(RequestKind::Mutating).inc();
         let mut out = String::new();

@@ -1,6 +1,6 @@
 //! Post-start hooks: create the default objects of a cluster after the server has registered.
 
-use crate::authorization::Access;
+use crate::auth::Access;
 use crate::builtin::kinds::service::allocation;
 use crate::controllers::{KubernetesService, publish_servers};
 use crate::core::Core;

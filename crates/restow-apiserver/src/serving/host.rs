@@ -22,13 +22,13 @@ pub(super) fn problem<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
-/// The answer to a request with such a problem.
+/// The response to a request with such a problem.
 pub(super) fn refusal(problem: &str) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::from(format!("400 Bad Request: {problem}")));
-    *answer.status_mut() = StatusCode::BAD_REQUEST;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Full::from(format!("400 Bad Request: {problem}")));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    answer
+    response
 }
 
 /// Whether a byte may occur in a host: in a name, an address, a port, or a percent-encoding.

@@ -258,7 +258,7 @@ impl Connection {
         self.0.reserved
     }
 
-    /// Closes the connection when its requests are answered.
+    /// Closes the connection after the responses to its requests.
     pub fn close(&self) {
         self.0.close();
     }

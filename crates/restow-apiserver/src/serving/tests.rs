@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(200);
 
-type Answered = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+type ResponseBody = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// Answers `/` at once, and `/watch` with what is sent to it.
+/// Responds to `/` at once, and streams to `/watch` what a test sends.
 struct Echo {
     watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
     authenticates: bool,
@@ -27,11 +27,11 @@ struct Echo {
 
 impl Handler for Echo {
     type Peer = ();
-    type Body = Answered;
+    type Body = ResponseBody;
 
     fn connected(&self, _: &Connection, _: Option<&rustls::ServerConnection>) {}
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Answered> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<ResponseBody> {
         if self.authenticates {
             request.extensions().get::<Connection>().unwrap().set_authenticated();
         }
@@ -103,8 +103,8 @@ const WATCH: &[u8] = b"GET /watch HTTP/1.1\r\nhost: a\r\n\r\n";
 async fn a_connection_without_a_request_is_closed_in_time() {
     let (address, _) = listen(ConnectionLimits { first_request_timeout: SHORT, ..limits() }, false).await;
     for sent in [&b""[..], b"G", b"GET / HTTP/1.1\r\nhost:", b"PRI * HTTP/2.0\r\n", PREFACE] {
-        let answer = rest(&mut connect(address, sent).await).await;
-        assert!(!answer.contains("200"), "{answer}");
+        let response = rest(&mut connect(address, sent).await).await;
+        assert!(!response.contains("200"), "{response}");
     }
 }
 
@@ -115,8 +115,8 @@ async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
     let mut watch = connect(address, WATCH).await;
     until(&mut watch, "200 OK").await;
     for _ in 0..3 {
-        let answer = rest(&mut connect(address, GET).await).await;
-        assert!(answer.contains("here"), "{answer}");
+        let response = rest(&mut connect(address, GET).await).await;
+        assert!(response.contains("here"), "{response}");
     }
     let sender = echo.watches.lock().unwrap().pop().unwrap();
     sender.send(Bytes::from_static(b"still watched")).unwrap();
@@ -165,8 +165,8 @@ async fn requests_without_one_host_are_refused() {
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "400 Bad Request: missing required Host header"),
         (b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", "400 Bad Request: too many Host headers"),
     ] {
-        let answer = rest(&mut connect(address, sent).await).await;
-        assert!(answer.ends_with(expected), "{answer}");
+        let response = rest(&mut connect(address, sent).await).await;
+        assert!(response.ends_with(expected), "{response}");
     }
     until(&mut connect(address, b"GET / HTTP/1.0\r\n\r\n").await, "here").await;
     let many = (0..2000).map(|number| format!("impersonate-group: {number}\r\n")).collect::<String>();

@@ -31,12 +31,12 @@ use tokio::sync::watch;
 pub(crate) const LEASES: &str = "/coordination.k8s.io/leases/kube-system/";
 pub(crate) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
 
-/// Starts a server that reports what it stores.
+/// Starts a server that reports its storage versions.
 pub(crate) async fn start(store: &Arc<dyn Store>, id: &str, release: &str, gates: &str) -> Arc<ApiServer> {
     start_with(store, id, builtins(release), gates, StorageVersions::Report).await
 }
 
-/// Starts a server that votes on what it stores.
+/// Starts a server that votes on storage versions.
 pub(crate) async fn start_voting(
     store: &Arc<dyn Store>,
     id: &str,
@@ -133,7 +133,7 @@ pub(crate) async fn lease(store: &Arc<dyn Store>, id: &str) -> Option<Entry> {
     store.get(&Key::try_from(format!("{LEASES}{id}")).unwrap()).await.unwrap()
 }
 
-/// What a server of this control plane does first that comes back: it takes its lease.
+/// Takes the identity lease of a server of this control plane, as a restarted server does first.
 pub(crate) async fn come_back(store: &Arc<dyn Store>, id: &str, control_plane: &str) {
     let labels = json!({"apiserver.kubernetes.io/identity": control_plane});
     let lease = json!({
@@ -144,7 +144,7 @@ pub(crate) async fn come_back(store: &Arc<dyn Store>, id: &str, control_plane: &
     store.put(&Key::try_from(format!("{LEASES}{id}")).unwrap(), lease.to_string().into()).await.unwrap();
 }
 
-/// Writes an object, whatever is there.
+/// Writes an object, and replaces an existing one.
 pub(crate) struct Put(pub(crate) Object);
 
 #[async_trait]
@@ -188,7 +188,7 @@ pub(crate) fn widgets_of(stored: &str, versions: &[&str], origin: Origin) -> Res
     }
 }
 
-/// The version in which a slice lies in the store.
+/// The version in which a slice is stored.
 pub(crate) async fn stored_version(store: &Arc<dyn Store>, name: &str) -> String {
     let slices = objects(store, "/discovery.k8s.io/endpointslices/default/").await;
     slices[name]["apiVersion"].as_str().unwrap().to_string()

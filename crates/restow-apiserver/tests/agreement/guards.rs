@@ -1,4 +1,4 @@
-//! Moments that last for an instant in a running server, held open by a slow store: what may happen in them, and what may not.
+//! Race conditions that last for an instant in a running server, held open by a slow store.
 
 use crate::fixture::*;
 use restow_apiserver::resource::Membership;

@@ -1,4 +1,4 @@
-//! StorageVersions that somebody deletes or edits by hand, and what servers say about their disagreements.
+//! StorageVersions that a person deletes or edits, and how servers report disagreements.
 
 use crate::fixture::*;
 use restow_store::{Key, Store, StoreExt, Txn};
@@ -12,7 +12,7 @@ fn key(name: &str) -> Key {
     Key::try_from(format!("{STORAGE_VERSIONS}{name}")).unwrap()
 }
 
-/// Edits a StorageVersion as somebody with kubectl would, without asking anybody.
+/// Edits a StorageVersion directly in the store.
 async fn edit(store: &Arc<dyn Store>, name: &str, change: impl FnOnce(&mut serde_json::Value)) {
     let mut object = objects(store, STORAGE_VERSIONS).await.remove(name).unwrap();
     change(&mut object);

@@ -1,5 +1,5 @@
-//! Servers in one process on one store in memory: what they report and vote for, how they are shut out and come back, and what
-//! is collected after them. Real processes on a real etcd are in the tests of the binary.
+//! Servers in one process on one store in memory: their reports and votes, how they are fenced and join again, and how
+//! they are collected. Tests with real processes on a real etcd are those of the binary.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! What servers report, how they are shut out and come back, and what is collected after them.
+//! Reports of servers, how servers are fenced and join again, and how they are collected.
 
 use crate::fixture::*;
 use restow_apiserver::error::ApiError;
@@ -76,7 +76,7 @@ async fn a_server_whose_lease_was_deleted_reports_again_and_continues() {
     let server = start(&store, "a", "1.30", "").await;
     write_slice(&server, "before").await.unwrap();
     let first = lease(&store, "a").await.unwrap();
-    // What a collector does with a server that does not renew: the lease first, the entries after it.
+    // As the collector does with a server that does not renew: delete the lease first, then the entries.
     let listed = store.range(RangeRequest::prefix(STORAGE_VERSIONS)).await.unwrap().entries;
     store.txn(restow_store::Txn::new().delete(&first.key)).await.unwrap();
     for entry in listed {
@@ -160,7 +160,7 @@ async fn added_resources_are_reported_updated_and_withdrawn() {
     assert_eq!(status(&store, name).await["commonEncodingVersion"], "example.com/v2");
     assert_eq!(current.storage.as_ref().unwrap().encoding().comparisons().len(), 1, "its writes carry the fence");
 
-    // What is reported comes back with a new lease.
+    // All reports are written again with a new lease.
     let first = lease(&store, "a").await.unwrap();
     store.txn(restow_store::Txn::new().delete(&first.key)).await.unwrap();
     store

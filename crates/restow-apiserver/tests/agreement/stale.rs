@@ -1,4 +1,4 @@
-//! What a server does that has not heard of the latest changes: nothing that these would have forbidden.
+//! A server whose reflectors lag behind does nothing that the latest changes forbid.
 
 use crate::fixture::*;
 use async_trait::async_trait;
@@ -160,7 +160,7 @@ fn namespace(uid: &str, deleted: bool, finalizers: &[&str]) -> Value {
 const CONFIG_MAP: &str = "/core/configmaps/x/cm";
 const NAMESPACE: &str = "/core/namespaces/x";
 
-/// The kind of an owner is defined anew while the server that collects garbage hears of no definition.
+/// The CRD of an owner is replaced while the garbage collector's server sees no CRD events.
 async fn owner_of_a_kind_that_moved(plural: &'static str, scope: &str, owner: &str) {
     let store = store();
     let late = Late::at(&store, CONFIG_MAP);
@@ -234,7 +234,7 @@ async fn a_namespace_is_finalized_only_by_a_server_that_found_this_instance_empt
     let _a = start(&beneath, "a", "1.37", "").await;
     put(&store, NAMESPACE, namespace("1", true, &[])).await;
     slow.under_way().await;
-    // While it is let go, another server has done so; somebody made it again, filled it, and deleted it.
+    // While it is finalized, another server has finalized it; it was created again, filled, and deleted.
     delete(&store, NAMESPACE).await;
     put(&store, CONFIG_MAP, config_map(None, &["test/held"])).await;
     put(&store, NAMESPACE, namespace("2", true, &[])).await;

@@ -41,8 +41,8 @@ async fn an_object_whose_owner_cannot_be_decoded_is_not_collected() {
     put_owned(&store, "of-a-damaged-one", "apps/v1", "Deployment").await;
     put_owned(&store, "of-an-unknown-kind", "example.com/v1", "Widget").await;
     put_owned(&store, "of-an-unknown-version", "apps/v1beta9", "Deployment").await;
-    // Each of these must go, so that it is seen that the collector has come past the others: twice, since what could not be
-    // done is tried again after a while.
+    // These must be collected, which shows that the collector has processed the others: twice, since failures are
+    // retried later.
     for control in ["first", "second"] {
         put_owned(&store, control, "v1", "Secret").await;
         gone(&store, &format!("/core/configmaps/default/{control}")).await;

@@ -102,7 +102,7 @@ async fn write_widget(server: &ApiServer, version: &str) -> Result<Changed, ApiE
     server.objects().change(place, &mut Put(Object::from_value(object).unwrap())).await
 }
 
-/// The fastest evolution that the deprecation policy allows, from release x to x+3: what is supported, what is preferred.
+/// The fastest evolution that the deprecation policy allows, from release x to x+3: supported and preferred versions.
 const RELEASES: [(&[&str], &str); 4] = [
     (&["example.com/v1"], "example.com/v1"),
     (&["example.com/v1", "example.com/v2"], "example.com/v1"),
@@ -154,7 +154,7 @@ async fn all_servers_can_write_during_upgrades_under_the_loose_guarantee() {
 async fn the_first_server_that_votes_selects_and_upgraded_servers_follow() {
     let store = store();
     let slices = "discovery.k8s.io.endpointslices";
-    // Two servers of a release that does not vote, and writes what it prefers.
+    // Two servers of a release that does not vote and stores its preferred version.
     let b = start(&store, "b", "1.30", "").await;
     let c = start(&store, "c", "1.30", "").await;
     let _a = start_voting(&store, "a", builtins("1.31"), Guarantee::Strict).await;
@@ -195,7 +195,7 @@ async fn a_server_that_skipped_a_release_writes_nothing_until_the_old_server_has
     assert_eq!(status(&store, "example.com.widgets").await["commonEncodingVersion"], "example.com/v2");
 }
 
-/// A store that never answers writes which concern one key, and keeps them.
+/// A store that never responds to writes of one key, and keeps them.
 struct Mute {
     store: Arc<dyn Store>,
     key: &'static str,
@@ -264,7 +264,7 @@ async fn a_server_that_may_not_write_withdraws_after_its_writes_in_flight() {
     let writer = a.clone();
     let writing = tokio::spawn(async move { write_slice(&writer, "slow").await });
     slow.under_way().await;
-    // Somebody selects what this release does not know, and another server has yet to vote, so that it stays selected.
+    // A version is selected that this release does not have. Another server has not voted yet, so the selection stays.
     come_back(&store, "b", "kube-apiserver").await;
     let key = Key::try_from(format!("{ELECTIONS}{SLICES}")).unwrap();
     let mut election: Value = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
@@ -288,13 +288,13 @@ async fn no_version_is_selected_before_a_joined_server_has_voted() {
     let _a = start_voting(&store, "a", builtins("1.31"), Guarantee::Strict).await;
     let key = Key::try_from(format!("{ELECTIONS}{SLICES}")).unwrap();
     let mut election: Value = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
-    // Another server prefers the old version, and so that is what is selected.
+    // Another server prefers the old version, so that version is selected.
     let old = "discovery.k8s.io/v1beta1";
     come_back(&store, "b", "kube-apiserver").await;
     election["selectedVersion"] = old.into();
     election["candidateVersions"].as_array_mut().unwrap().push(json!({"apiServerID": "b", "preferredVersion": old}));
     store.put(&key, election.to_string().into()).await.unwrap();
-    // It comes back with another preference, which makes all votes the same.
+    // It joins again with another preference, so that all votes are equal.
     let slow = Slow::at(&store, "kube-apiserver.internal.k8s.io/storageversions/discovery.k8s.io.endpointslices");
     let beneath: Arc<dyn Store> = slow.clone();
     let joining = tokio::spawn(async move { start_voting(&beneath, "b", builtins("1.31"), Guarantee::Strict).await });

@@ -1,6 +1,7 @@
 //! May someone do something: `SubjectAccessReview`, and its forms for oneself and for one namespace.
 
-use crate::review::{Posted, ReviewError, with_status};
+use crate::posted::Posted;
+use crate::review::{ReviewError, with_status};
 use crate::{Attributes, Authorizer, Decision, ResourceAttributes, User};
 use restow_api::validation::is_label_key;
 use restow_apimachinery::field::FieldError;

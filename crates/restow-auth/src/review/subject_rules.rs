@@ -1,7 +1,8 @@
 //! What may I do: `SelfSubjectRulesReview`.
 
+use crate::posted::Posted;
 use crate::rbac::PolicyRule;
-use crate::review::{Posted, ReviewError};
+use crate::review::ReviewError;
 use crate::{Authorizer, User};
 use restow_apimachinery::go_syntax::aggregate;
 use restow_apimachinery::typed;

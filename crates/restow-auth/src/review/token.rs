@@ -1,7 +1,8 @@
 //! Whose token is it: `TokenReview`.
 
 use crate::authenticate::{AuthenticationError, Authenticators, Secret};
-use crate::review::{Posted, ReviewError, with_status};
+use crate::posted::Posted;
+use crate::review::{ReviewError, with_status};
 use crate::service_account::ServiceAccounts;
 use crate::user::Authenticated;
 use jiff::Timestamp;

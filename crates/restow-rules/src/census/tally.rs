@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_lies_in_a_store_takes_a_bounded_number_of_lines() {
+    fn a_tally_has_a_bounded_number_of_lines() {
         let mut census = Census::default();
         for number in 0..MOST_ROWS + 1_000 {
             let (key, value) = (format!("/{number}"), format!(r#"{{"apiVersion":"v1","kind":"K{number}"}}"#));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_storage_version_in_force_is_what_servers_and_crd_both_say() {
+    fn the_storage_version_in_force_needs_agreement_of_servers_and_crd() {
         let crd =
             |storage, is_served| Some(DefinedVersions { group: "example.com", kind: "Widget", storage, is_served });
         let silent = || Err("does not say".to_string());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_while_the_store_is_read_is_not_known() {
+    fn a_storage_version_that_changes_during_the_census_is_unknown() {
         let target = |in_force| KindTarget {
             group: "example.com".into(),
             kind: "Widget".into(),

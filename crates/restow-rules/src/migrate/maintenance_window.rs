@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_refused() {
+    fn invalid_maintenance_windows_are_refused() {
         for text in ["", "8", "08:00", "08:00-25:00", "a-b", "08:00-08:00"] {
             assert!(text.parse::<MaintenanceWindow>().is_err(), "{text:?} was accepted");
         }

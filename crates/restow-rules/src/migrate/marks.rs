@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_migrates_takes_what_is_free_or_its_own_and_leaves_what_is_not() {
+    fn a_migration_takes_a_mark_that_is_free_or_its_own() {
         let (one, two) = (Holder::new(HolderKind::Controller, "one"), Holder::new(HolderKind::Controller, "two"));
         let (here, there) = (Holder::new(HolderKind::Command, "here"), Holder::new(HolderKind::Command, "there"));
         let by = |holder: &Holder| MigrationMark::By(Holder { renewals: 3, ..holder.clone() }.to_string());

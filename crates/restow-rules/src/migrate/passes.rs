@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_written_since_is_settled() {
+    fn only_objects_that_were_not_written_since_are_settled() {
         for (written, settled_at, expected) in
             [("5", "5", true), ("4", "10", true), ("11", "10", false), ("x", "10", false), ("5", "", false)]
         {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_was_not_written_since() {
+    fn incomparable_resource_versions_count_as_not_written() {
         for (written, listed_at, expected) in
             [("11", "10", true), ("10", "10", false), ("9", "10", false), ("x", "10", false), ("11", "", false)]
         {

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_admission_denies_is_refused_whatever_the_code() {
+    fn a_denial_by_admission_is_a_refusal_with_any_code() {
         let webhook = "admission webhook \"v.example.com\" denied the request: try again later";
         let policy = "widgets \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
         for code in [400, 401, 403, 404, 408, 409, 422, 429, 500, 503] {

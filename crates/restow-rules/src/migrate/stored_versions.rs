@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_that_changed_keeps_what_it_says() {
+    fn stored_versions_of_a_changed_crd_are_not_trimmed() {
         let start = crd(2, "v2", &["v1", "v2"]);
         for end in [
             crd(3, "v2", &["v1", "v2"]),

@@ -504,7 +504,7 @@ fn the_life_of_the_proposals_cronjob() {
 }
 
 #[test]
-fn a_wire_migration_is_read_for_what_matters() {
+fn a_storage_version_migration_is_parsed() {
     let wire = serde_json::json!({
         "metadata": {"name": "pods-x", "uid": "u", "annotations": {"restow.dev/target-storage-version-hash": "h"}},
         "status": {"conditions": [

@@ -145,7 +145,7 @@ fn a_migration_must_compare_the_agreement_at_its_end() {
 }
 
 #[test]
-fn a_report_must_let_its_server_write_nothing_but_what_it_says() {
+fn a_report_must_let_its_server_write_only_the_reported_version() {
     let careless = Comparisons { grant: false, ..Comparisons::ALL };
     let world = custom(1, 1, budget(0, 0, 1, 0));
     refute(
@@ -163,7 +163,7 @@ fn a_report_must_let_its_server_write_nothing_but_what_it_says() {
 }
 
 #[test]
-fn whoever_takes_part_and_reports_nothing_must_end_the_agreement() {
+fn a_participant_without_a_report_must_end_the_agreement() {
     let careless = Comparisons { everybody: false, ..Comparisons::ALL };
     let world = with_closed_gates(1, budget(1, 0, 1, 1));
     refute("when nobody asks who did not report", rules::AGREEMENT_IS_TRUE, careless, world);
@@ -171,7 +171,7 @@ fn whoever_takes_part_and_reports_nothing_must_end_the_agreement() {
 }
 
 #[test]
-fn whoever_reports_nothing_must_withdraw_what_it_reported_before() {
+fn a_server_that_stops_reporting_must_withdraw_its_earlier_reports() {
     let careless = Comparisons { withdrawal: false, ..Comparisons::ALL };
     let world = with_closed_gates(1, budget(1, 0, 1, 1));
     refute("when an old report stays", rules::AGREEMENT_IS_TRUE, careless, world);

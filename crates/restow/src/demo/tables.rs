@@ -6,7 +6,7 @@ use super::objects::{POLICIES, SLICES, WIDGETS};
 use super::printer::Printer;
 use super::styled_text::{Span, Style};
 use anyhow::Context;
-use restow_apiserver::storage::stored_versions::take_census;
+use restow_apiserver::storage::census::take_census;
 use restow_migrate::cluster_status::{ResourceStatus, read_cluster_status};
 use restow_rules::census::Encoding;
 use std::collections::BTreeMap;

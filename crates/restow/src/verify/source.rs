@@ -8,7 +8,7 @@ use restow_api::internal_apiserver::StorageVersion;
 use restow_api::{GroupVersion, StorageVersionHash, storage_version_hash};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
-use restow_apiserver::storage::stored_versions::{StoredCensus, take_census};
+use restow_apiserver::storage::census::{StoredCensus, take_census};
 use restow_rules::census::{KindTarget, StoredForm, StoredUid, folders_of_resource, uid_of};
 use restow_store::{Content, Key, RangeRequest, Revision, Store, StoreExt};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};

@@ -51,7 +51,7 @@ impl Handler for ReviewHandler {
 
     fn connected(&self, _: &Connection, _: Option<&rustls::ServerConnection>) {}
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Full<Bytes>> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Full<Bytes>> {
         match self.review(request.into_body(), PATIENCE).await {
             Ok(answer) => respond(StatusCode::OK, answer),
             Err(ReviewError::TooLarge) => {

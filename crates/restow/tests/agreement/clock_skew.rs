@@ -30,7 +30,7 @@ async fn tenures(fleet: &Fleet) -> Vec<Option<Revision>> {
     tenures
 }
 
-/// What the lease of a server says about when it was renewed, in seconds ahead of the right time.
+/// The renew time in the lease of a server, in seconds ahead of the true time.
 async fn said_ahead(fleet: &Fleet, number: usize) -> i64 {
     let key = Key::try_from(format!("/coordination.k8s.io/leases/kube-system/{}", identity(number))).unwrap();
     let lease: serde_json::Value =
@@ -49,7 +49,7 @@ async fn no_lease_expires_because_of_clock_skew() {
     }
     let before = tenures(&fleet).await;
     let (begun, from) = (Instant::now(), fleet.store.status().await.unwrap().revision);
-    // Clocks jump for the time of five leases, each to where the old rule would have thrown somebody out.
+    // Clocks jump for the duration of five leases, each to a time at which wall-clock comparison would expire a lease.
     let jumps =
         [(1, -HOUR), (2, HOUR), (0, 15), (1, 0), (0, -15), (2, 15), (0, HOUR), (1, 5 * HOUR), (2, -HOUR), (0, 0)];
     for (number, ahead) in jumps {
@@ -107,7 +107,7 @@ async fn no_lease_expires_because_all_servers_were_suspended() {
     tokio::time::sleep(asleep).await;
     assert_eq!(tenures(&fleet).await, before, "after the servers slept");
 
-    // As when etcd has no quorum for longer than that: nobody could renew.
+    // As when etcd has no quorum for longer than that: no server could renew.
     fleet.etcd().pause().unwrap();
     tokio::time::sleep(asleep).await;
     fleet.etcd().resume().unwrap();

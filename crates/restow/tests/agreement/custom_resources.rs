@@ -51,7 +51,7 @@ pub(crate) async fn patch_crd(client: &kube::Client, patch: Value) -> bool {
     false
 }
 
-/// Moves the storage version, again and again until the server that is asked can.
+/// Changes the storage version; retries until the server accepts it.
 async fn flip(client: &kube::Client, number: usize) {
     let patch = json!([
         {"op": "replace", "path": "/spec/versions/0/storage", "value": number % 2 == 1},
@@ -60,7 +60,7 @@ async fn flip(client: &kube::Client, number: usize) {
     eventually("the CRD is changed", async || patch_crd(client, patch.clone()).await).await;
 }
 
-/// Clients that each write one widget through one server, whatever it answers.
+/// Clients that each write one widget through one server, and continue after errors.
 struct Writers {
     stop: Arc<AtomicBool>,
     done: Vec<Arc<AtomicU64>>,
@@ -103,7 +103,7 @@ impl Writers {
         Writers { stop, done, tasks }
     }
 
-    /// Waits until each client was answered so often again.
+    /// Waits until each client has received so many more responses.
     async fn go_on(&self, more: u64) {
         let goals: Vec<u64> = self.done.iter().map(|done| done.load(Ordering::Relaxed) + more).collect();
         eventually("every server is written through", async || {

@@ -6,7 +6,7 @@ use restow_testkit::TIMEOUT;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What was found in the history.
+/// The findings in the history.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// How many objects were written in each version, endpoint slices only.
@@ -62,7 +62,7 @@ fn check_write(key: &str, name: &str, object: &Value, reports: &HashMap<String, 
     let version = &object["apiVersion"];
     let report = reports.get(name).unwrap_or(&Value::Null);
     let entries = report["status"]["storageVersions"].as_array().cloned().unwrap_or_default();
-    // Where the object says who wrote it, that server must have reported the version; else any.
+    // If the object names the server that wrote it, that server must have reported the version; else any server.
     let via = &object["metadata"]["annotations"][VIA];
     let reported = entries
         .iter()

@@ -31,7 +31,7 @@ async fn servers_rejoin_after_etcd_was_restored_from_a_backup() {
         addresses.iter().flatten().map(|address| client_at(&config, address)).collect()
     };
     let backup = fleet.back_up_etcd().await;
-    // What comes now is lost. The definition cannot be made before the servers have found their etcd again.
+    // The following writes are lost. The CRD cannot be created before the servers have reconnected to etcd.
     eventually("the servers go on", async || serves_widgets(&clients[0]).await.is_ok()).await;
     create_crd(&fleet, &clients).await;
     let before = [lease_of(&fleet, 0).await.unwrap(), lease_of(&fleet, 1).await.unwrap()];

@@ -37,7 +37,7 @@ async fn turning_feature_gates_off_on_and_off_loses_nothing() {
         }
         fleet.stop(0);
     }
-    // A server that takes part again finds what the earlier ones left, and goes on from there.
+    // A server that participates again finds the objects of the earlier ones, and continues from there.
     fleet.start(0, "1.37", &vote);
     eventually("it takes part", async || fleet.status(SLICES).await["commonEncodingVersion"] == NEW).await;
 }

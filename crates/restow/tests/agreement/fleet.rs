@@ -130,7 +130,7 @@ impl Fleet {
         self.servers[number].as_ref().unwrap().process().resume();
     }
 
-    /// How to reach a server with all rights. The address is filled in by whoever uses it.
+    /// The configuration of an administrator's client. The caller sets the address.
     pub(crate) async fn client_config(&self) -> kube::Config {
         let file = kube::config::Kubeconfig::read_from(self.pki.kubeconfig("127.0.0.1:1")).unwrap();
         let options = kube::config::KubeConfigOptions::default();
@@ -162,7 +162,7 @@ impl Fleet {
     }
 }
 
-/// Puts a copy of the content of `source` in the place of what is in a folder.
+/// Replaces the content of a folder by a copy of `source`.
 fn replace_content(folder: &Path, source: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! `restow serve` on an etcd that another program uses: it refuses to start, says why, and changes nothing.
+//! `restow serve` on an etcd that another program uses: it refuses to start, reports why, and changes nothing.
 
 use crate::fleet::Fleet;
 use restow_store::{Key, KeyRange, RangeRequest, Store, StoreExt};
@@ -10,7 +10,7 @@ const POD: &[u8] = b"k8s\0\n\x09\n\x02v1\x12\x03Pod\x12\x04\n\x02\x08\x01\x1a\0\
 /// A custom object, which kube-apiserver stores as JSON. Its owner is one that we would look for elsewhere.
 const OWNED: &str = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"default",
     "uid":"1","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"web","uid":"2"}]}}"#;
-/// Where the mark lies.
+/// The key of the format mark.
 const MARK: &str = "/restow/format";
 
 fn key(text: &str) -> Key {

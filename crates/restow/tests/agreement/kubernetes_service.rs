@@ -36,7 +36,7 @@ async fn in_endpoints(client: &kube::Client) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubernetes_service_has_the_endpoints_of_live_servers() {
     let mut fleet = Fleet::of(3).await;
-    // Nobody goes to these addresses; loopback ones are not listed.
+    // No client connects to these addresses; loopback addresses are not listed.
     let hosts = ["10.1.0.1", "10.1.0.2", "10.1.0.3"];
     (0..3).for_each(|number| fleet.start(number, "1.37", &["--advertise-address", hosts[number]]));
     let config = fleet.client_config().await;

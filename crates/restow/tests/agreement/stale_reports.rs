@@ -61,7 +61,7 @@ async fn a_server_that_reports_nothing_ends_the_agreement_before_it_writes() {
     eventually("both agree", async || agreed(&fleet).await).await;
     fleet.kill(1);
     fleet.start(1, "1.30", &["--feature-gates", "StorageVersionAPI=false"]);
-    // It was ready, so it could write; nobody may claim to know in which version.
+    // The server was ready, so it could write; no server may report its version.
     let status = fleet.status(SLICES).await;
     assert_eq!(status["commonEncodingVersion"], Value::Null, "{status}");
     assert_eq!(entries_of(&fleet, SLICES).await, [identity(0)]);

@@ -61,7 +61,7 @@ async fn a_node_port_and_a_cluster_ip_belong_to_one_service() {
         assert_eq!(create_at_once(&clients, round, wants_address).await, 1, "one service has {address}");
     }
 
-    // What is given up can be had by others: after a removal, and after a move.
+    // Released addresses and ports can be allocated again: after a deletion, and after a change.
     let all = services(&clients, 0).list(&ListParams::default()).await.unwrap();
     let named =
         |prefix: &str| all.items.iter().filter_map(|it| it.metadata.name.clone()).find(|it| it.starts_with(prefix));

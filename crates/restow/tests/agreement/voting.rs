@@ -49,7 +49,7 @@ async fn roll(fleet: &mut Fleet, writers: &Writers, release: &str, more: &[&str]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_selected_version_changes_with_the_last_server_in_upgrades_and_rollbacks() {
     let mut fleet = Fleet::of(3).await;
-    // The first release that votes: two servers do not yet, and go on writing what they prefer.
+    // The first release that votes: two servers do not vote yet, and continue to store their preferred version.
     fleet.start(1, "1.30", &[]);
     fleet.start(2, "1.30", &[]);
     fleet.start(0, "1.31", &VOTE);

@@ -1,4 +1,4 @@
-//! Clients that write all the time, retry where a server says so, and record which writes were acknowledged.
+//! Clients that write continuously, retry when a server requests it, and record which writes were acknowledged.
 
 use crate::fleet::{Addresses, identity};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// The annotation that says through which server an object was written.
+/// The annotation with the server through which an object was written.
 pub(crate) const VIA: &str = "test/via";
 /// The annotation that counts the writes of an object.
 pub(crate) const COUNT: &str = "test/count";
@@ -81,7 +81,7 @@ impl Writer {
                     check_retriable(&error);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                // Nobody answered. The write may come to pass; whoever reads again will see.
+                // There was no response. The write may still commit; a later read shows it.
                 Err(_) => {}
             }
         }
@@ -110,7 +110,7 @@ impl Writer {
             Some(mut slice) => {
                 assert!(count_of(&slice) + 1 >= count, "an acknowledged write of {} was lost", self.name);
                 slice.metadata.annotations = Some(serde_json::from_value(annotations).unwrap());
-                // The resource version makes sure that a write which nobody answered does not overtake this one.
+                // The resource version ensures that an earlier write without a response does not overwrite this one.
                 api.replace(&self.name, &PostParams::default(), &slice).await
             }
         }
@@ -143,7 +143,7 @@ pub(crate) fn count_of(slice: &EndpointSlice) -> u64 {
     annotations.and_then(|annotations| annotations.get(COUNT)).map_or(0, |count| count.parse().unwrap())
 }
 
-/// A client may be told to try again, or find that somebody (itself, earlier) was faster; nothing else.
+/// A client may get a retriable error, or a conflict with another write (also an earlier one of its own); nothing else.
 fn check_retriable(error: &kube::Error) {
     if let kube::Error::Api(status) = error {
         assert!(matches!(status.code, 409 | 429 | 503 | 504), "not retriable: {status:?}");

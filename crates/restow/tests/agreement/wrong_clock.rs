@@ -31,7 +31,7 @@ impl WrongClock {
         file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 
-    /// What a process that goes by this clock has in its environment.
+    /// The environment of a process with this clock.
     pub(crate) fn environment(&self) -> Vec<(String, PathBuf)> {
         vec![("LD_PRELOAD".into(), self.library.clone()), ("RESTOW_TEST_CLOCK".into(), self.shift.clone())]
     }

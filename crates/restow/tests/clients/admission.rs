@@ -13,7 +13,7 @@ use std::path::Path;
 
 const GUARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../restow-migrate/manifests/guard.yaml");
 
-/// A webhook of a configuration that is asked about config maps.
+/// A webhook configuration for ConfigMaps.
 pub(crate) fn asked_about_maps(webhook: &Webhook, name: &str, more: Value) -> Value {
     let mut entry = json!({
         "name": format!("{name}.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -168,7 +168,7 @@ async fn webhooks_see_and_refuse(cluster: &Cluster) {
             format!("{} {} {}", request["operation"], request["name"], request["dryRun"])
         })
         .collect();
-    // What is decided on an object that is only remembered may be decided again on the one that was read.
+    // A decision on a cached object may be made again on the stored one.
     seen.dedup();
     assert_eq!(
         seen,
@@ -266,7 +266,7 @@ async fn no_webhook_locks_its_configuration(cluster: &Cluster) {
     assert!(refused.contains("webhooks[0].matchConditions[0].expression: Invalid value: \"object.(\""), "{refused}");
 }
 
-/// What `restow install` guards migrations with.
+/// The guard that `restow install` creates for migrations.
 fn the_guard_of_migrations_works(cluster: &Cluster) {
     let server = &cluster.servers[0];
     assert!(Path::new(GUARD).exists());

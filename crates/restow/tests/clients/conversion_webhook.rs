@@ -7,7 +7,7 @@ use restow_testkit::eventually_some;
 use restow_testkit::{Cluster, On, Server, eventually_blocking, namespaced_api};
 use serde_json::{Value, json};
 
-/// In v1 a gadget says `size: WxH`, in v2 it has a width and a height. It is stored as v1.
+/// In v1 a gadget has `size: WxH`, in v2 a width and a height. It is stored as v1.
 fn definition(client_config: &Value) -> Value {
     let version = |name: &str, storage: bool, spec: Value| {
         let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -33,7 +33,7 @@ fn definition(client_config: &Value) -> Value {
     })
 }
 
-/// An answer with each object converted, and then changed by the test.
+/// A response with each object converted, and then changed by the test.
 fn answer(review: &Value, change: impl Fn(&mut Value)) -> Reply {
     let target = &review["request"]["desiredAPIVersion"];
     let objects = review["request"]["objects"].as_array().unwrap();
@@ -108,7 +108,8 @@ async fn webhooks_convert(on: On) {
     strangers_are_not_trusted(&cluster, &v1, &v2, &webhook).await;
 }
 
-/// Without a webhook, a version that is stored in another one keeps only what that one knows, and its writer sees it.
+/// Without a webhook, an object that is stored in another version keeps only the fields of that version, and the
+/// response shows it.
 fn stored_objects_are_served(cluster: &Cluster) {
     let mut definition = definition(&Value::Null);
     definition["metadata"]["name"] = "plains.conversion.example.com".into();
@@ -154,7 +155,7 @@ async fn every_verb_converts(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, w
     let all = v2.list(&ListParams::default()).await.unwrap().items;
     let widths: Vec<&Value> = all.iter().map(|object| &object.data["spec"]["width"]).collect();
     assert_eq!(widths, [&json!(2), &json!(6)]);
-    // The watch may still be converting what it saw, one object at a time.
+    // The watch may still convert the events that it has received, one object at a time.
     let mut asked = webhook.asked();
     asked.retain(|review| review["request"]["objects"].as_array().unwrap().len() != 1);
     assert_eq!(asked.len(), 1, "a list is converted in one review");
@@ -185,7 +186,7 @@ async fn one_bad_object_is_named(v1: &Api<DynamicObject>, v2: &Api<DynamicObject
 
 type Fault = (fn(&Value) -> Reply, &'static str);
 
-/// Answers that must not be believed, and what the client is told.
+/// Invalid responses, and the error that the client gets.
 const FAULTS: [Fault; 16] = [
     (|review| answer(review, |it| it["response"]["convertedObjects"] = json!([])), "returned 0 objects, expected 1"),
     (
@@ -247,7 +248,7 @@ async fn wrong_answers_are_refused(
         }
         assert_eq!(v1.get("a").await.unwrap(), before, "what is stored needs no conversion, and is as it was");
     }
-    // Objects in another order than they were sent in are not the same objects.
+    // Objects in another order than in the request are refused.
     webhook.behave(|review| answer(review, |it| it["response"]["convertedObjects"].as_array_mut().unwrap().reverse()));
     let failure = v2.list(&ListParams::default()).await.unwrap_err().to_string();
     assert!(failure.contains("must have the same name: a != b"), "{failure}");
@@ -280,7 +281,7 @@ async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook
         let (reading, review) = (reading.clone(), review.clone());
         let reply = async move {
             let Err(kube::Error::Api(status)) = reading.get("a").await else { return Reply::HangUp };
-            // What a circle says is as long as the circle, and its end says what is wrong.
+            // The message of a redirect loop is as long as the loop; its end has the reason.
             let (_, reason) = status.message.rsplit_once("failed: ").unwrap_or_default();
             let result = json!({"status": "Failed", "message": reason});
             answer(&review, |it| it["response"]["result"] = result.clone())
@@ -302,7 +303,7 @@ async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook
 async fn a_webhook_comes_and_goes(v2: &Api<DynamicObject>, webhook: &mut Webhook) {
     for _ in 0..2 {
         webhook.stop();
-        // Connections that were open are closed a moment later.
+        // Open connections are closed a moment later.
         let failure = eventually_some("it cannot be asked", async || v2.get("a").await.err()).await.to_string();
         assert!(failure.contains("conversion webhook for conversion.example.com/v1, Kind=Gadget failed"), "{failure}");
         webhook.resume();

@@ -1,4 +1,4 @@
-//! An etcd that does not answer: the server soon is not ready, stays alive, and recovers by itself when etcd answers again.
+//! An etcd that does not respond: the server is soon not ready, stays alive, and recovers when etcd responds again.
 
 use restow_testkit::{Cluster, On, eventually_blocking};
 use std::time::{Duration, Instant};

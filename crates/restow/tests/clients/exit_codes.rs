@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const CRONTABS: &str = "crontabs.stable.example.com";
 
-/// Reports say nothing about keys, so that the settling time applies, also at servers of ours.
+/// Reports do not contain keys, so the settling time applies, also with Restow API servers.
 const KEY_ROTATION: &[&str] = &["--reason", "key-rotation", "--settling-time", "0"];
 
 fn migrate(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -110,7 +110,7 @@ async fn exit_code_4_names_servers_that_do_not_agree() {
 async fn exit_code_4_for_a_key_rotation_that_rewrote_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
-    // The objects are in an old version, so that they are written anew, with whatever key there is.
+    // The objects are in an old version, so they are rewritten, with any key.
     let (code, text) = migrate(&server.kubeconfig, &[&[CRONTABS], KEY_ROTATION].concat());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("others may still need the old key"), "{text}");
@@ -126,7 +126,7 @@ async fn exit_code_4_for_a_key_rotation_that_rewrote_nothing() {
 async fn exit_code_4_for_a_key_rotation_with_the_number_of_unchanged_objects() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 5);
-    // These are written before the run begins; nobody can tell with which key.
+    // These are written before the run begins; their key is not known.
     server.kubectl(&["annotate", CRONTABS, "job-1", "job-3", "seen=yes"]);
     let (code, text) = migrate(&server.kubeconfig, &[&[CRONTABS], KEY_ROTATION].concat());
     assert_eq!(code, Some(4), "{text}");

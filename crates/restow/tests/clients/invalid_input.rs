@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const OBJECTS: &str = "/apis/bad.example.com/v1/bads";
-/// Far longer than any of it takes on a busy machine, and far shorter than what explodes would.
+/// Much longer than needed on a loaded machine, and much shorter than exponential work would take.
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]

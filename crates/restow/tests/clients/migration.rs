@@ -173,7 +173,7 @@ impl Widgets {
         annotations.contains_key("ksvm.sigs.k8s.io/migrating")
     }
 
-    /// The hashes that the StorageState says may be stored.
+    /// The persisted hashes in the StorageState.
     pub(crate) async fn persisted(&self) -> Value {
         let states = self.api("migration.k8s.io", "v1alpha1", "StorageState", "storagestates");
         let state = states.get_opt(&format!("{PLURAL}.{GROUP}")).await.unwrap();
@@ -188,7 +188,7 @@ impl Widgets {
         rows.map(|row| (row["version"].as_str().unwrap().to_string(), row["count"].as_u64().unwrap())).collect()
     }
 
-    /// What must not change by a migration, of each object.
+    /// The content of each object that a migration must not change.
     pub(crate) async fn contents(&self) -> BTreeMap<String, Value> {
         let list = self.objects().list(&ListParams::default()).await.unwrap();
         let content = |object: DynamicObject| {
@@ -199,7 +199,7 @@ impl Widgets {
         list.items.into_iter().map(content).collect()
     }
 
-    /// What is said about stored versions holds every version that is really stored.
+    /// The reported stored versions include every version that is really stored.
     pub(crate) async fn assert_nothing_is_hidden(&self, when: &str) {
         let (stored, persisted, real) = (self.stored_versions().await, self.persisted().await, self.census().await);
         for version in real.keys() {
@@ -213,7 +213,7 @@ impl Widgets {
         }
     }
 
-    /// Waits until everything says that only this version is stored, and checks that it is so.
+    /// Waits until all reports name only this version, and checks that it is true.
     pub(crate) async fn wait_for(&self, version: &str, when: &str) {
         let hash = json!([storage_version_hash(GROUP, version, KIND)]);
         eventually(&format!("{when}: stored versions are trimmed"), async || {
@@ -233,7 +233,7 @@ fn versions(stored: &str) -> Value {
     json!([version("v1"), version("v2")])
 }
 
-/// Puts what the controller needs into the cluster.
+/// Installs the objects that the controller needs.
 pub(crate) fn install(server: &Server) {
     let output =
         Command::new(restow_binary()).args(["install", "--kubeconfig"]).arg(&server.kubeconfig).output().unwrap();

@@ -1,4 +1,4 @@
-//! RBAC and service account tokens, used with kubectl, and what an anonymous client may read.
+//! RBAC and service account tokens with kubectl, and the paths that an anonymous client may read.
 
 use restow_testkit::{Cluster, On, RawClient, eventually_blocking, output};
 use std::process::Command;

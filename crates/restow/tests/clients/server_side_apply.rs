@@ -82,8 +82,8 @@ fn kubectl_applies(cluster: &Cluster) {
     );
     assert!(apply("two", &other, &["--force-conflicts"]).status.success());
     assert_eq!(get("{.spec.template.spec.containers[*].image} {.spec.replicas}"), "i:2 i:1 3");
-    // The first one no longer asks for the second container and the port: they belong to nobody and go. The first
-    // container is the other's too and stays.
+    // The first manager no longer applies the second container and the port: they have no manager and are removed. The
+    // first container has another manager and stays.
     let none = deployment(3, "[]").replace("  replicas: 3\n", "");
     assert!(apply("one", &none, &[]).status.success());
     assert_eq!(get("{.spec.template.spec.containers[*].name} {.spec.replicas}"), "a 3");

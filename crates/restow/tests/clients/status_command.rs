@@ -64,7 +64,7 @@ async fn a_change_of_the_storage_version_is_migrated_and_proven_without_a_furthe
     server.kubectl(&["wait", "--for=condition=Established", "crd/crontabs.stable.example.com"]);
     let objects: Vec<String> = (0..50).map(|number| crontab("v1", &format!("job-{number}"), "{replicas: 1}")).collect();
     server.kubectl(&["apply", "-f", &file("objects.yaml", &objects.join("---\n"))]);
-    // While the controller still looks through what it has never seen before, the guard refuses this.
+    // While the controller still checks CRDs that it has not seen before, the guard refuses this.
     let new = file("new.yaml", &new);
     eventually_blocking("the storage version to be changed", || {
         server.try_kubectl(&["apply", "-f", &new]).status.success()

@@ -29,7 +29,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: few}
 spec: {policyName: few, validationActions: [Deny]}";
 
-/// One more than was asked for.
+/// One more replica than requested.
 fn one_more(review: &Value) -> Reply {
     match review["request"]["object"]["kind"].as_str() {
         Some("Scale") => {
@@ -40,8 +40,8 @@ fn one_more(review: &Value) -> Reply {
     }
 }
 
-/// What a webhook was asked, in a line each. What is decided on an object that is only remembered may be decided again on
-/// the one that was read, so what is said twice counts once.
+/// The reviews that a webhook received, one line each. A decision on a cached object may be made again on the stored
+/// one, so duplicates count once.
 fn lines(webhook: &Webhook) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let line = |review: &Value| {
@@ -160,7 +160,7 @@ pub(crate) async fn deletions_by_controllers_are_admitted(cluster: &Cluster) {
     let seen = users("dependent");
     assert!(!seen.is_empty() && seen.iter().all(|user| user == collector), "{seen:?}");
 
-    // The answer about one object comes only when the webhook is asked about the next.
+    // The response for one object is sent only when the webhook has received the next one.
     let next = tokio::sync::watch::Sender::new(false);
     webhook.behave(move |review| {
         let name = &review["request"]["oldObject"]["metadata"]["name"];

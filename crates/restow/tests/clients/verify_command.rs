@@ -1,9 +1,9 @@
-//! `restow verify --etcd-endpoints`: what it reads from a real etcd, and each of its exit codes.
+//! `restow verify --etcd-endpoints` with a real etcd, and each of its exit codes.
 
 mod stock_store;
 
 use crate::custom_resources::{crontab, storage_version};
-use restow_apiserver::storage::stored_versions::take_census;
+use restow_apiserver::storage::census::take_census;
 use restow_store::{Key, Store, StoreExt};
 use restow_testkit::{Cluster, On, Server, etcd_store, restow_binary, start_etcd};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use stock_store::{StockStore, protobuf};
 
-/// How a run of `restow verify` ended, and what it said.
+/// The exit code and the output of `restow verify`.
 struct Verified {
     code: Option<i32>,
     text: String,
@@ -91,7 +91,7 @@ async fn the_store_of_another_cluster_proves_nothing_about_this_one() {
     StockStore::mirror(&etcd_store(&cluster.etcd_endpoint(), "/registry").await, copy).await;
     from_etcd(server, &copied.endpoint(), "/registry", &[]).is(4, &["different clusters", "copy of the other"]);
 
-    // Someone who may not see namespaces cannot know whose store it is.
+    // A user who may not read namespaces cannot find out which cluster the store belongs to.
     let limited = limited(&cluster);
     let endpoint = cluster.etcd_endpoint();
     let unchecked = verify(&limited, &["--etcd-endpoints", &endpoint]);
@@ -99,7 +99,7 @@ async fn the_store_of_another_cluster_proves_nothing_about_this_one() {
     assert_eq!(unchecked.json["doubts"][0]["reason"], "clusterNotCompared");
 }
 
-/// A kubeconfig of someone who may see everything that is needed, save for namespaces.
+/// A kubeconfig of a user with all required permissions except for namespaces.
 fn limited(cluster: &Cluster) -> std::path::PathBuf {
     let server = &cluster.servers[0];
     let role = "
@@ -193,10 +193,10 @@ async fn encrypted_values_are_verified_through_the_api_servers() {
     assert!(next.starts_with("restow verify") && next.ends_with("--through-api"), "{next}");
     let asked = verify(&["--through-api"]);
     asked.is(0, &["Nothing old is stored", "secrets"]);
-    // More encrypted values than the API has objects: some were not asked about.
+    // The store has more encrypted values than the API has objects: some were not read through the API.
     stock.put("/secrets/default/d", b"k8s:enc:aescbc:v1:key1:\x01\x02".to_vec()).await;
     verify(&["--through-api"]).is(4, &["4 encrypted values are stored"]);
-    // The namespace kube-system itself is encrypted: nobody can tell whose store it is.
+    // The namespace kube-system itself is encrypted: the cluster of the store is unknown.
     stock.put("/namespaces/kube-system", b"k8s:enc:aescbc:v1:key1:\x01\x02".to_vec()).await;
     verify(&["--through-api"]).is(4, &["the namespace kube-system is stored encrypted"]);
 }

@@ -15,17 +15,17 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
-/// What a webhook does with a review.
+/// The response of a webhook to a review.
 pub(crate) enum Reply {
-    /// It answers with this JSON.
+    /// This JSON.
     Json(Value),
-    /// It answers with this code and these bytes.
+    /// This code and these bytes.
     Bytes(u16, Vec<u8>),
     /// It hangs up.
     HangUp,
-    /// It never answers.
+    /// No response.
     Silence,
-    /// It answers when something else is done.
+    /// A response after a future has completed.
     Later(BoxFuture<'static, Reply>),
 }
 
@@ -65,7 +65,7 @@ impl Webhook {
         format!("https://{}{path}", self.address)
     }
 
-    /// Everything that it was asked since this was called last.
+    /// All reviews since the last call.
     pub(crate) fn asked(&self) -> Vec<Value> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
@@ -95,7 +95,7 @@ impl Webhook {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request| answer(request, behaviour.clone(), asked.clone()));
                     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    // A connection that is cut is what some tests are about.
+                    // Some tests cut connections.
                     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
@@ -132,13 +132,13 @@ async fn answer(
     }
 }
 
-/// The answer to an admission review.
+/// The response to an admission review.
 pub(crate) fn admission(review: &Value, mut response: Value) -> Reply {
     response["uid"] = review["request"]["uid"].clone();
     Reply::Json(json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response}))
 }
 
-/// The answer to an admission review that changes the object.
+/// The response to an admission review, with a patch.
 pub(crate) fn admission_patch(review: &Value, patch: &Value) -> Reply {
     let patch = STANDARD.encode(patch.to_string());
     admission(review, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))

@@ -1,5 +1,6 @@
-//! What admission and validation refuse to every user: certificates without permission for the signer, deleting protected
-//! namespaces, deletecollection in all namespaces, unconditional updates, and changes of immutable pod fields.
+//! Requests that admission and validation refuse to every user: certificates without permission for the signer,
+//! deleting protected namespaces, deletecollection in all namespaces, unconditional updates, and changes of immutable
+//! pod fields.
 
 use crate::http_connection::{HttpConnection, grant};
 use base64::Engine;
@@ -69,7 +70,7 @@ async fn approving_and_signing_certificates_needs_permission_for_the_signer() {
     eve.patch(&format!("{path}/status"), &signed).expect(403);
     grant(&mut admin, "signs", "eve", signers("kubernetes.io/*", &["sign"]));
     eve.patch(&format!("{path}/status"), &signed).expect(200);
-    // What was decided stays so.
+    // An approval or denial is final.
     eve.patch(&format!("{path}/approval"), &json!({"status": {"conditions": []}})).expect(422);
     let other = json!({"status": {"certificate": STANDARD.encode("y")}});
     admin.patch(&format!("{path}/status"), &other).expect(422);
@@ -249,7 +250,7 @@ async fn immutable_pod_fields_cannot_be_changed() {
     let apply = [("Content-Type", b"application/apply-patch+yaml".as_slice())];
     let applied = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n"}});
     admin.send("PATCH", &format!("{path}?fieldManager=m"), &apply, &applied).expect(422);
-    // Subresources write what they are for, and nothing else.
+    // Subresources write only their own fields.
     admin
         .patch(&format!("{path}/status"), &json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}))
         .expect(200);
@@ -321,7 +322,7 @@ async fn a_write_of_the_status_subresource_changes_no_metadata() {
         }
         admin.patch(&one, &json!({"metadata": {"labels": {"a": "b"}}})).expect(200);
     }
-    // Whoever runs a pod may label it.
+    // A user who may run a pod may label it.
     admin.post(PODS, &pod("p")).expect(201);
     let labelled = admin.patch(&format!("{PODS}/p/status"), &json!({"metadata": {"labels": {"a": "b"}}})).expect(200);
     assert_eq!(labelled.body["metadata"]["labels"], json!({"a": "b"}));

@@ -40,7 +40,7 @@ async fn impersonation_headers_with_invalid_bytes_are_refused_and_audited() {
         let answer = line.send("GET", &path, headers, &Value::Null);
         assert_eq!(answer.code, 400, "{headers:?}: {}", answer.body);
     }
-    // What can be read is somebody else, who may not read secrets.
+    // The readable part of the name is another user, who may not read secrets.
     for headers in [&[("Impersonate-User", "jörg".as_bytes())][..], &[user, ("Impersonate-Group", "jörg".as_bytes())]]
     {
         line.send("GET", &path, headers, &Value::Null).expect(403);
@@ -75,7 +75,7 @@ async fn an_authorization_header_with_invalid_bytes_is_refused() {
         &[("Authorization", b"Basic x"), ("Authorization", b"Bearer x")],
     ];
     for headers in refused {
-        // Not even what everybody is told is told to whoever claims to be someone.
+        // A request with an invalid identity does not even get what anonymous users may read.
         assert_eq!(stranger.send("GET", "/version", headers, &Value::Null).code, 401, "{headers:?}");
         assert_eq!(admin.send("GET", "/version", headers, &Value::Null).code, 401, "{headers:?}");
     }
@@ -120,7 +120,7 @@ async fn a_put_that_creates_needs_the_create_permission() {
         let apply = [("Content-Type", b"application/apply-patch+yaml".as_slice())];
         eve.send("PATCH", &format!("{SECRETS}/x?fieldManager=eve"), &apply, &applied).expect(403);
         admin.get(&format!("{SECRETS}/x")).expect(404);
-        // The whole of creating is done for whoever may create.
+        // A user who may create gets all steps of a create.
         let service = json!({"metadata": {"name": "web"}, "spec": port});
         let made = admin.put(&format!("{SERVICES}/web"), &service).expect(201);
         assert!(made.body["spec"]["clusterIP"].as_str().is_some_and(|ip| ip.starts_with("10.")), "{}", made.body);
@@ -264,7 +264,7 @@ async fn request_paths_have_one_spelling() {
         assert_eq!(admin.get(path).code, 404, "{path}");
         assert!(matches!(eve.get(path).code, 403 | 404), "{path}");
     }
-    // What is escaped is the same path, for the policy too.
+    // An escaped path is the same path, also for authorization.
     for path in ["/api/v1/namespaces/default%2Fsecrets/s", "/api/v1/%6eamespaces/default/secrets/s"] {
         assert_eq!(admin.get(path).code, 200, "{path}");
         assert_eq!(eve.get(path).code, 403, "{path}");

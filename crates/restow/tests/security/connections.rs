@@ -24,7 +24,7 @@ fn up_with(folder: &Path, files: u32, flags: &[&str]) -> Server {
     Server::up_by(shell, folder, "127.0.0.1:0", flags)
 }
 
-/// The server answers a stranger's health check and an administrator.
+/// The server responds to an anonymous health check and to an administrator.
 async fn is_well(stranger: &RawClient, admin: &RawClient, when: &str) {
     assert_eq!(stranger.get("/readyz").await.code, 200, "{when}");
     assert_eq!(admin.get("/api/v1/namespaces").await.code, 200, "{when}");
@@ -87,7 +87,7 @@ async fn watches_on_all_connections_leave_a_reserve_for_health_and_administrator
     let turned_away = stranger.get("/version").await;
     assert_eq!(turned_away.code, 429, "{}", turned_away.text);
     assert!(turned_away.text.to_ascii_lowercase().contains("retry-after: 1"), "{}", turned_away.text);
-    // Whoever has one of the last connections has it for one answer.
+    // The last connections serve one response each.
     for request in
         ["GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n", "GET /readyz HTTP/1.1\r\nhost: a\r\nauthorization: x\r\n\r\n"]
     {
@@ -102,11 +102,11 @@ async fn watches_on_all_connections_leave_a_reserve_for_health_and_administrator
     });
 }
 
-/// A connection of HTTP/2 with unread answers. Its client answers pings, and takes no byte of what it asked for.
+/// An HTTP/2 connection with unread responses. Its client acknowledges pings, and reads no byte of the responses.
 struct Unread {
     connection: JoinHandle<Result<(), h2::Error>>,
     _client: SendRequest<Bytes>,
-    /// To drop an answer is to say that it is not wanted.
+    /// Dropping a response would cancel it.
     answers: Vec<http::Response<h2::RecvStream>>,
 }
 
@@ -141,7 +141,7 @@ async fn unread_responses_block_no_other_client() {
     let (mut unread, mut first) = (Vec::new(), None);
     for (who, token, code) in [(&stranger, "wrong", 401), (&admin, "", 200)] {
         for _ in 0..160 {
-            // Whoever is refused comes again.
+            // A refused client connects again.
             let Some(open) = Unread::open(who, "/version", token, 20).await else { continue };
             let codes: Vec<u16> = open.answers.iter().map(|answer| answer.status().as_u16()).collect();
             assert!(codes.iter().all(|answered| *answered == code), "{codes:?}");
@@ -159,7 +159,7 @@ async fn unread_responses_block_no_other_client() {
     }
 }
 
-/// Each of these watches begins with changes of four megabytes in all, and takes none of them.
+/// Each of these watches begins with events of four megabytes in all, and reads none of them.
 #[tokio::test]
 async fn watches_that_nobody_reads_take_little_memory() {
     let folder = tempfile::tempdir().unwrap();

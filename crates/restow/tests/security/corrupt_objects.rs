@@ -11,7 +11,7 @@ const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 const MAPS: &str = "/api/v1/namespaces/mine/configmaps";
 const THINGS: &str = "/apis/example.com/v1/namespaces/mine/things";
 
-/// What is damaged: nothing but a brace, an object that breaks off, bytes, and one that is nested too deeply.
+/// Damaged values: a single brace, a truncated object, random bytes, and an object that is nested too deeply.
 fn damaged() -> Vec<(&'static str, Vec<u8>)> {
     let opening = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"mine"}"#;
     let deep = format!("{opening},\"data\":{}1{}}}", "{\"a\":".repeat(200), "}".repeat(200));
@@ -52,7 +52,7 @@ async fn are_named_and_deleted(admin: &ApiClient) {
         assert_eq!(mallory.patch(&format!("{MAPS}/{name}"), "merge", b"{}".to_vec()).await.0, 500);
     }
     for query in ["", "?limit=10", "?labelSelector=a!%3Db"] {
-        // A long list may break off once before it says why.
+        // A long list may be cut off once before the error is reported.
         let (code, status) = mallory.get(&format!("{MAPS}{query}")).await;
         assert_eq!((code, &status["reason"]), (500, &json!("StoreReadError")), "{query}: {status}");
         let causes = status["details"]["causes"].as_array().unwrap();
@@ -78,14 +78,14 @@ async fn are_named_and_deleted(admin: &ApiClient) {
     // Where the server knows its own CA, it publishes it in every namespace.
     left.retain(|name| *name != "kube-root-ca.crt");
     assert_eq!(left, ["sound"]);
-    // Who watched is told that something is gone of which nothing is known, and lists again.
+    // A watch gets an ERROR event for the deleted undecodable object, and ends; the client lists again.
     let event = watch.try_next().await.unwrap().unwrap();
     let event: Value = serde_json::from_str(&event).unwrap();
     assert_eq!((&event["type"], &event["object"]["reason"]), (&json!("ERROR"), &json!("StoreReadError")), "{event}");
     assert_eq!(watch.try_next().await.unwrap(), None);
 }
 
-/// Who may not, what can be read, and what makes no sense.
+/// Users without permission, decodable objects, and invalid options.
 async fn are_refused(admin: &ApiClient, mallory: &ApiClient) {
     let broken = format!("{MAPS}/broken");
     let (code, status) = mallory.delete(&broken, json!({IGNORE: true})).await;
@@ -135,7 +135,7 @@ async fn corrupt_objects_on_etcd_are_named_and_deleted_with_their_namespace_and_
     damage(&store, "/example.com/things/mine/", &[("last", b"{".to_vec())]).await;
     let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "sound"}});
     assert_eq!(admin.post(THINGS, thing).await.0, 201);
-    // The others go, and only what cannot be read stays.
+    // The other objects are deleted, and only undecodable ones stay.
     let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com";
     assert_eq!(admin.delete(definition, json!({})).await.0, 200);
     admin.wait_for_code("the sound one is gone", &format!("{THINGS}/sound"), 404).await;

@@ -20,7 +20,7 @@ fn open_to_others(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Runs `restow up` until it is ready, under a umask that gives everything to everybody. Returns what it logged.
+/// Runs `restow up` until it is ready, with a umask of 0. Returns its log.
 fn up_with_open_umask(folder: &Path) -> String {
     let log = folder.join("log");
     let mut command = Command::new("sh");

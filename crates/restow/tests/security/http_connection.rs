@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection over TLS that stays open between requests, with whatever bytes a test wants in the headers.
+//! One HTTP/1.1 connection over TLS that stays open between requests, with any bytes in the headers.
 
 use restow_testkit::{Cluster, Credentials, eventually_blocking};
 use rustls::pki_types::ServerName;
@@ -66,7 +66,7 @@ impl HttpConnection {
         self.send("PATCH", path, &[("Content-Type", b"application/merge-patch+json")], body)
     }
 
-    /// Sends a request with whatever headers, and reads the response to its end.
+    /// Sends a request with any headers, and reads the whole response.
     pub(crate) fn send(&mut self, method: &str, path: &str, headers: &[(&str, &[u8])], body: &Value) -> Response {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();

@@ -1,4 +1,4 @@
-//! `restow install` grants what a migration needs, and no more.
+//! `restow install` grants the permissions that a migration needs, and no others.
 
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use restow_testkit::{Cluster, Crd, On, Process, Server, api, crds, eventually, restow_binary, run};
@@ -20,7 +20,7 @@ fn install(server: &Server, flags: &[&str]) -> String {
     run(Command::new(restow_binary()).args(["install", "--kubeconfig"]).arg(&server.kubeconfig).args(flags))
 }
 
-/// A kubeconfig of the controller's service account, and of nobody else.
+/// A kubeconfig of the controller's service account.
 fn of_the_account(cluster: &Cluster) -> PathBuf {
     let server = &cluster.servers[0];
     let token = cluster.kubectl(&["-n", "restow-system", "create", "token", "restow-controller"]);
@@ -56,7 +56,7 @@ async fn migrates(cluster: &Cluster, client: &kube::Client, flags: &[&str]) {
     let states = api(client, "migration.k8s.io", "v1alpha1", "StorageState", "storagestates");
     eventually("the controller keeps a record", async || states.get_opt(CRD).await.unwrap().is_some()).await;
     let patch = json!({"spec": {"versions": widgets().stored_in("v2").spec_versions()}});
-    // While the controller makes sure of what is stored, the guard refuses another storage version.
+    // While the controller checks the stored versions, the guard refuses another storage version.
     eventually("the storage version may change", async || {
         crds(client).patch(CRD, &PatchParams::default(), &Patch::Merge(&patch)).await.is_ok()
     })

@@ -11,7 +11,7 @@ const JSON: &str = "content-type: application/json\r\n";
 const MERGE: &str = "content-type: application/merge-patch+json\r\n";
 const APPLY: &str = "content-type: application/apply-patch+yaml\r\n";
 
-/// The request, the code of its answer, and words in it.
+/// The request, the code of its response, and words in it.
 type Case<'a> = (&'a str, String, &'a str, String, u16, &'a str);
 
 async fn check(raw: &RawClient, cases: Vec<Case<'_>>) {
@@ -180,7 +180,7 @@ async fn scales_can_be_applied(raw: &RawClient) {
     assert!(matches!(missing.code, 400 | 404), "{}", missing.text);
 }
 
-/// Everything that stands in a query, with every kind of junk.
+/// All query options, with all kinds of invalid values.
 #[tokio::test]
 async fn no_option_makes_the_server_fail() {
     let cluster = Cluster::one(On::Embedded).await;
@@ -262,7 +262,7 @@ async fn no_option_makes_the_server_fail() {
                 ("GET", format!("/readyz?{query}"), "", ""),
             ];
             for (method, path, headers, body) in requests.into_iter().skip((row + column) % step).step_by(step) {
-                // A watch that is begun goes on for a second; its head is enough.
+                // A watch runs for a second; its head is enough.
                 let answer = if path.contains("watch=1") {
                     head(&raw, &path).await
                 } else {
@@ -278,7 +278,7 @@ async fn no_option_makes_the_server_fail() {
     }
 }
 
-/// The code of an answer that goes on.
+/// The code of a response that is not read to its end.
 async fn head(raw: &RawClient, path: &str) -> u16 {
     let mut connection = raw.connect().await.unwrap();
     connection.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
@@ -334,7 +334,7 @@ async fn malformed_http_gets_an_error_or_a_closed_connection() {
                 assert_eq!(answer.code, code, "{shown}: {text}");
                 assert!(answer.text.contains(words), "{shown}: {text}");
             }
-            // What is far too long may be cut off in the middle.
+            // The connection may be closed in the middle of a message that is far too long.
             Err(error) => assert!(message.len() > 1 << 19, "{shown}: {error}"),
         }
     }

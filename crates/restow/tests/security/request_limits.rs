@@ -68,7 +68,7 @@ async fn an_object_that_could_not_be_decoded_again_is_not_stored(on: On) {
     assert_eq!(mallory.post(THINGS, thing(json!({}))).await.0, 201);
     let path = format!("{THINGS}/x");
     let add = |place: String| json!([{"op": "add", "path": place, "value": nested(90)}]);
-    // With the managed fields, 90 levels are too many as well; what is told is that, and nothing is stored.
+    // With the managed fields, 90 levels are too many as well; the error reports it, and nothing is stored.
     let mut deepest = 0;
     for levels in (10..100).step_by(5) {
         let patch = json!([{"op": "add", "path": "/spec/a", "value": nested(levels)}]);
@@ -120,7 +120,7 @@ async fn an_object_that_could_not_be_decoded_again_is_not_stored_on_etcd() {
     an_object_that_could_not_be_decoded_again_is_not_stored(On::Etcd).await;
 }
 
-/// A list of finalizers of some megabytes: whoever merges it by searching takes minutes.
+/// A list of finalizers of some megabytes: a merge that searches the list would take minutes.
 fn long_patch() -> Vec<u8> {
     let finalizers: Vec<String> = (0..200_000).map(|number| format!("a/{number}")).collect();
     bytes(&json!({"metadata": {"finalizers": finalizers}}))
@@ -149,7 +149,7 @@ async fn health_checks_and_leases_are_served_during_heavy_requests() {
             })
         })
         .collect();
-    // Light requests are answered again and again before the last of the heavy ones is: they overtake them.
+    // Light requests get responses before the last of the heavy ones.
     let mut overtaken = 0;
     while answered.load(Ordering::SeqCst) < heavy {
         assert_eq!(admin.get("/healthz").await.0, 200);
@@ -180,7 +180,7 @@ async fn a_role_of_billions_of_permissions_is_refused_at_once() {
     let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/roles";
     let (code, status) = admin.acting_as("mallory").post(path, role).await;
     assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{status}");
-    // What is missing is told as far as somebody reads it.
+    // The error lists a bounded number of missing permissions.
     let few: Vec<String> = (0..15).map(|number| format!("w{number}")).collect();
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "some"},
@@ -190,7 +190,7 @@ async fn a_role_of_billions_of_permissions_is_refused_at_once() {
     let message = status["message"].as_str().unwrap_or_default();
     assert_eq!(code, 403, "{status}");
     assert!(message.len() < 20_000 && message.ends_with("... and more"), "{} bytes: {message}", message.len());
-    // Whoever is an administrator of a namespace hands out that and no more.
+    // An administrator of a namespace can grant those permissions and no others.
     let bind = |role: &str| {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": role},
@@ -248,7 +248,7 @@ async fn an_object_has_a_bounded_number_of_owners_and_loses_them_in_a_few_rounds
     assert_eq!(mallory.patch(&format!("{MAPS}/x"), "merge", patch).await.0, 422);
     // None of these owners is there.
     assert_eq!(mallory.post(MAPS, map("y", owners(1_000))).await.0, 201);
-    // Of these nobody knows whether they are there.
+    // The existence of these owners is unknown.
     let unknown = json!([{"apiVersion": "unknown.example.com/v1", "kind": "X", "name": "x", "uid": "x"}]);
     for number in 0..50 {
         assert_eq!(mallory.post(MAPS, map(&format!("a{number}"), unknown.clone())).await.0, 201);
@@ -260,8 +260,8 @@ async fn an_object_has_a_bounded_number_of_owners_and_loses_them_in_a_few_rounds
     assert_eq!(mallory.get(&format!("{MAPS}/a0")).await.0, 200);
 }
 
-/// Expressions of a few kilobytes that are so deep that whoever walks through them overflows the stack, which ends the
-/// server and not only the request.
+/// Expressions of a few kilobytes that are nested so deeply that a recursive function overflows the stack, which ends
+/// the server and not only the request.
 #[tokio::test]
 async fn cel_expressions_that_are_too_deep_are_refused() {
     let (_cluster, admin, _mallory) = cluster(On::Embedded).await;

@@ -1,5 +1,5 @@
-//! Every stored object can be encoded as protobuf: numbers and metadata have the types of protobuf, whatever a client sends by
-//! any verb. One object that cannot be encoded would end every protobuf list and watch of its kind.
+//! Every stored object can be encoded as protobuf: numbers and metadata have the types of protobuf for all requests
+//! with any verb. One object that cannot be encoded would end every protobuf list and watch of its kind.
 
 use crate::http_connection::HttpConnection;
 use restow_store::{Key, StoreExt};
@@ -86,7 +86,7 @@ async fn a_replica_count_outside_int32_is_not_stored() {
             assert_eq!(admin.get(&one).expect(200).body["spec"]["replicas"], 4);
         }
         admin.send("GET", DEPLOYMENTS, &[("Accept", PROTOBUF)], &Value::Null).expect(200);
-        // What the schema and the rules of a kind refuse, its scale refuses.
+        // The scale refuses values that the schema and the rules of a kind refuse.
         for wrong in [11, 7] {
             let codes = scale_by_all_means(&mut admin, &format!("{GAUGES}/g"), &json!(wrong));
             assert!(codes.iter().all(|code| *code == 422), "{wrong}: {codes:?}");
@@ -177,7 +177,7 @@ async fn unknown_metadata_fields_are_dropped_with_a_warning() {
     let merge = json!({"metadata": {"other": {"a": "b"}, "labels": {"c": "d"}}});
     let patched = admin.patch(&format!("{GAUGES}/g"), &merge).expect(200).body;
     assert_eq!((&patched["metadata"]["other"], &patched["metadata"]["labels"]), (&Value::Null, &json!({"c": "d"})));
-    // What lies inside a resource has metadata, too.
+    // An embedded resource has metadata, too.
     let inside =
         |metadata: Value| json!({"spec": {"template": {"apiVersion": "v1", "kind": "X", "metadata": metadata}}});
     let patched = admin.patch(&format!("{GAUGES}/g"), &inside(json!({"name": "x", "unknown": 7}))).expect(200).body;

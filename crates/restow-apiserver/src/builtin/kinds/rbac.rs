@@ -1,6 +1,6 @@
 //! Roles and bindings of both scopes: validation, the immutable role reference, and conversion of subjects.
 //!
-//! Escalation checks are in `authorization.rs`.
+//! Escalation checks are in `auth.rs`.
 
 use crate::builtin::convert::version_of;
 use crate::builtin::validation::{items, unsupported};

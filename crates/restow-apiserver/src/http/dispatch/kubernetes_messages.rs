@@ -13,18 +13,18 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
-/// Asks, and checks the code and what stands at some places of the answer.
+/// Sends a request, and checks the code and some values of the response.
 async fn check(server: &ApiServer, request: (&str, &str, Value), code: u16, expected: &[(&str, Value)]) {
     let (method, path, body) = request;
     let kind = if method == "PATCH" { MERGE } else { "application/json" };
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
     let text = if body.is_null() { String::new() } else { body.to_string() };
-    let answer = ask(server, &admin(), request, &text).await;
-    let found = answer.status().as_u16();
-    let answer: Value = serde_json::from_slice(&bytes_of(answer)).unwrap_or_default();
-    assert_eq!(found, code, "{method} {path} {body}: {answer}");
+    let response = ask(server, &admin(), request, &text).await;
+    let found = response.status().as_u16();
+    let response: Value = serde_json::from_slice(&bytes_of(response)).unwrap_or_default();
+    assert_eq!(found, code, "{method} {path} {body}: {response}");
     for (pointer, value) in expected {
-        assert_eq!(answer.pointer(pointer).unwrap_or(&Value::Null), value, "{method} {path} {body}: {pointer}");
+        assert_eq!(response.pointer(pointer).unwrap_or(&Value::Null), value, "{method} {path} {body}: {pointer}");
     }
 }
 
@@ -68,10 +68,10 @@ async fn bodies_of_known_and_unknown_kinds_have_different_messages() {
 async fn an_unknown_group_gets_404_without_a_status() {
     let server = server(LoadLimits::default(), None).await;
     for path in ["/apis/nope.example/v1/things", "/apis/nope.example", "/nope"] {
-        let answer = ask(&server, &admin(), Request::builder().uri(path), "").await;
-        assert_eq!(answer.status(), 404, "{path}");
-        assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/plain; charset=utf-8");
-        assert_eq!(bytes_of(answer), "404 page not found\n");
+        let response = ask(&server, &admin(), Request::builder().uri(path), "").await;
+        assert_eq!(response.status(), 404, "{path}");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/plain; charset=utf-8");
+        assert_eq!(bytes_of(response), "404 page not found\n");
     }
     check(&server, ("GET", "/apis/apps/v7/deployments", Value::Null), 404, &[("/reason", "NotFound".into())]).await;
     // Only what is read as an object needs a form that is known.

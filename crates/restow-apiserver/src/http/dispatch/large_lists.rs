@@ -44,16 +44,16 @@ async fn list(server: &ApiServer, query: &str, headers: &[(&str, &str)]) -> Resp
     ask(server, &admin(), request, "").await
 }
 
-fn is_stream(answer: &Response<Body>) -> bool {
-    matches!(answer.body(), Body::Stream(_))
+fn is_stream(response: &Response<Body>) -> bool {
+    matches!(response.body(), Body::Stream(_))
 }
 
-async fn collect(answer: Response<Body>) -> Result<Bytes, crate::handlers::Interrupted> {
-    Ok(answer.into_body().collect().await?.to_bytes())
+async fn collect(response: Response<Body>) -> Result<Bytes, crate::handlers::Interrupted> {
+    Ok(response.into_body().collect().await?.to_bytes())
 }
 
-async fn json(answer: Response<Body>) -> Value {
-    serde_json::from_slice(&collect(answer).await.unwrap()).unwrap()
+async fn json(response: Response<Body>) -> Value {
+    serde_json::from_slice(&collect(response).await.unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -61,9 +61,9 @@ async fn a_long_list_is_the_same_as_its_pages() {
     let server = filled(LoadLimits::default()).await;
     for accept in ["application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"] {
         let accept = [("accept", accept)];
-        let answer = list(&server, "", &accept).await;
-        assert!(is_stream(&answer));
-        let whole = json(answer).await;
+        let response = list(&server, "", &accept).await;
+        assert!(is_stream(&response));
+        let whole = json(response).await;
         let mut pages = Vec::new();
         let mut token = String::new();
         loop {
@@ -123,10 +123,10 @@ async fn a_long_list_is_served_in_every_format() {
 async fn a_long_list_is_compressed_where_that_is_accepted() {
     let server = filled(LoadLimits::default()).await;
     let plain = collect(list(&server, "", &[]).await).await.unwrap();
-    let answer = list(&server, "", &[("accept-encoding", "gzip")]).await;
-    assert!(is_stream(&answer));
-    assert_eq!(answer.headers()[header::CONTENT_ENCODING], "gzip");
-    let compressed = collect(answer).await.unwrap();
+    let response = list(&server, "", &[("accept-encoding", "gzip")]).await;
+    assert!(is_stream(&response));
+    assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
+    let compressed = collect(response).await.unwrap();
     assert!(compressed.len() < plain.len() / 5, "{} of {}", compressed.len(), plain.len());
     let mut read = Vec::new();
     flate2::read::GzDecoder::new(&*compressed).read_to_end(&mut read).unwrap();
@@ -140,9 +140,9 @@ async fn an_undecodable_object_cuts_off_a_long_list_and_the_next_list_names_it()
     let interrupted = collect(list(&server, "", &[]).await).await;
     assert_eq!(interrupted, Err(crate::handlers::Interrupted));
     for _ in 0..2 {
-        let answer = list(&server, "", &[]).await;
-        assert_eq!(answer.status(), 500);
-        let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+        let response = list(&server, "", &[]).await;
+        assert_eq!(response.status(), 500);
+        let status: Value = serde_json::from_slice(&bytes_of(response)).unwrap();
         assert!(
             status["message"]
                 .as_str()
@@ -178,9 +178,9 @@ async fn a_client_that_does_not_read_its_list_blocks_no_other_client() {
     let (reader, other) = (peer("reader"), peer("other"));
     // The binding takes a moment to be known, and requests are rejected while the only permit is taken.
     let ask_for = async |who: &Peer, path: &str| loop {
-        let answer = ask(&server, who, Request::get(path), "").await;
-        if !matches!(answer.status().as_u16(), 403 | 429) {
-            return answer;
+        let response = ask(&server, who, Request::get(path), "").await;
+        if !matches!(response.status().as_u16(), 403 | 429) {
+            return response;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
@@ -231,9 +231,9 @@ async fn a_watch_can_begin_with_more_objects_than_are_read_at_once() {
         "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     ] {
         let query = format!("?watch=1&timeoutSeconds=2&{initial}");
-        let answer = list(&server, &query, &[("accept", accept)]).await;
+        let response = list(&server, &query, &[("accept", accept)]).await;
         put(&server, 7, &map(7)).await;
-        let lines = events(&collect(answer).await.unwrap());
+        let lines = events(&collect(response).await.unwrap());
         let objects = &lines[..MANY];
         for (number, line) in objects.iter().enumerate() {
             assert_eq!(line["type"], "ADDED");

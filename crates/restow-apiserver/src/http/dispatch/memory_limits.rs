@@ -48,7 +48,7 @@ fn patch(name: &str) -> http::request::Builder {
     Request::patch(format!("{MAPS}/{name}")).header("content-type", "application/merge-patch+json")
 }
 
-/// Whether a request still waits when it had time enough to be answered.
+/// Whether a request still waits after it had enough time for a response.
 async fn waits(request: &mut (impl Future<Output = Response<Body>> + Unpin)) -> bool {
     tokio::time::timeout(Duration::from_millis(500), request).await.is_err()
 }
@@ -58,11 +58,11 @@ async fn the_body_of_a_get_is_not_kept_in_memory() {
     let server = server(LoadLimits::default(), None).await;
     let much = "x".repeat(MAX_BODY + 1);
     for path in [MAPS.to_string(), format!("{MAPS}?watch=1"), "/api/v1/namespaces/default".into()] {
-        let answer = ask(&server, &admin(), Request::get(&path), &much).await;
-        assert_eq!(answer.status(), 200, "{path}");
+        let response = ask(&server, &admin(), Request::get(&path), &much).await;
+        assert_eq!(response.status(), 200, "{path}");
     }
-    let answer = ask(&server, &admin(), Request::post(MAPS), &much).await;
-    assert_eq!(answer.status(), 413);
+    let response = ask(&server, &admin(), Request::post(MAPS), &much).await;
+    assert_eq!(response.status(), 413);
 }
 
 #[tokio::test]
@@ -161,11 +161,11 @@ async fn discovery_documents_are_rendered_once() {
     let server = server(LoadLimits::default(), None).await;
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     for path in ["/api", "/apis"] {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for _ in 0..2 {
             let request = Request::get(path).header("accept", aggregated);
-            answers.push(bytes_of(ask(&server, &admin(), request, "").await));
+            responses.push(bytes_of(ask(&server, &admin(), request, "").await));
         }
-        assert_eq!(answers[0].as_ptr(), answers[1].as_ptr(), "{path}");
+        assert_eq!(responses[0].as_ptr(), responses[1].as_ptr(), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that are answered in one process, without a network: what bad ones get, and what all of them have in common.
+//! Requests in one process, without a network: errors, limits, and headers of all responses.
 
 use super::*;
 use crate::audit::{AuditConfig, AuditLog};
@@ -48,17 +48,17 @@ pub(crate) async fn ask(
     request: http::request::Builder,
     body: &str,
 ) -> Response<Body> {
-    answer(server, request.body(Full::new(Bytes::from(body.to_string()))).unwrap(), peer).await
+    handle(server, request.body(Full::new(Bytes::from(body.to_string()))).unwrap(), peer).await
 }
 
-pub(crate) fn bytes_of(answer: Response<Body>) -> Bytes {
-    match answer.into_body() {
+pub(crate) fn bytes_of(response: Response<Body>) -> Bytes {
+    match response.into_body() {
         Body::Whole(bytes) => bytes,
-        Body::Stream(_) => panic!("the answer goes on"),
+        Body::Stream(_) => panic!("the response is a stream"),
     }
 }
 
-/// Method, path, content type, body, code, reason. They are what kube-apiserver 1.37 answers.
+/// Method, path, content type, body, code, reason. They are what kube-apiserver 1.37 responses.
 type Bad<'a> = (&'a str, &'a str, &'a str, &'a str, u16, &'a str);
 
 const JSON: &str = "application/json";
@@ -155,9 +155,9 @@ async fn bad_requests_get_the_code_and_reason_of_kubernetes() {
         if !kind.is_empty() {
             request = request.header(header::CONTENT_TYPE, kind);
         }
-        let answer = ask(&server, &admin(), request, body).await;
-        let found = answer.status().as_u16();
-        let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap_or_default();
+        let response = ask(&server, &admin(), request, body).await;
+        let found = response.status().as_u16();
+        let status: Value = serde_json::from_slice(&bytes_of(response)).unwrap_or_default();
         if found != code || status["reason"] != reason || status["code"] != code || status["kind"] != "Status" {
             let body: String = body.chars().take(60).collect();
             wrong.push(format!("{method} {path} {body}: expected {code} {reason}, got {found} {status}"));
@@ -178,9 +178,9 @@ async fn a_client_that_accepts_no_supported_media_type_gets_406() {
     assert_eq!(ask(&server, &admin(), request, body).await.status(), 406);
     let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let request = Request::builder().uri("/api/v1/namespaces").header(header::ACCEPT, metadata);
-    let answer = ask(&server, &admin(), request, "").await;
-    assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
-    let list = types::decode_protobuf(&bytes_of(answer)).unwrap();
+    let response = ask(&server, &admin(), request, "").await;
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
+    let list = types::decode_protobuf(&bytes_of(response)).unwrap();
     assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("PartialObjectMetadataList"), 4));
 }
 
@@ -188,8 +188,8 @@ async fn a_client_that_accepts_no_supported_media_type_gets_406() {
 async fn anonymous_users_may_read_only_health_and_version() {
     let server = server(LoadLimits::default(), None).await;
     for (path, code) in [("/healthz", 200), ("/version", 200), ("/api/v1/pods", 401), ("/metrics", 401)] {
-        let answer = ask(&server, &stranger(), Request::builder().uri(path), "").await;
-        assert_eq!(answer.status(), code, "{path}");
+        let response = ask(&server, &stranger(), Request::builder().uri(path), "").await;
+        assert_eq!(response.status(), code, "{path}");
     }
 }
 
@@ -198,8 +198,8 @@ async fn metrics_include_requests_and_the_store() {
     let server = server(LoadLimits::default(), None).await;
     ask(&server, &admin(), Request::builder().uri("/api/v1/namespaces/default/configmaps"), "").await;
     ask(&server, &admin(), Request::builder().uri("/api/v1/made-up-by-a-client"), "").await;
-    let answer = ask(&server, &admin(), Request::builder().uri("/metrics"), "").await;
-    let text = String::from_utf8(bytes_of(answer).to_vec()).unwrap();
+    let response = ask(&server, &admin(), Request::builder().uri("/metrics"), "").await;
+    let text = String::from_utf8(bytes_of(response).to_vec()).unwrap();
     let of_list = "verb=\"LIST\",dry_run=\"\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\"";
     for part in [of_list, "etcd_request_duration_seconds_count{operation=\"list\",group=\"\",resource=\"configmaps\"}"]
     {
@@ -218,9 +218,9 @@ async fn a_request_that_takes_longer_than_its_client_allows_ends_with_504() {
     let silence = futures::stream::pending::<Result<hyper::body::Frame<Bytes>, std::convert::Infallible>>();
     let request = Request::builder().method("POST").uri(format!("{MAPS}?timeout=20ms"));
     let request = request.body(http_body_util::StreamBody::new(silence)).unwrap();
-    let answer = answer(&server, request, &admin()).await;
-    assert_eq!(answer.status(), 504);
-    let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+    let response = handle(&server, request, &admin()).await;
+    assert_eq!(response.status(), 504);
+    let status: Value = serde_json::from_slice(&bytes_of(response)).unwrap();
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
 }
 
@@ -331,11 +331,11 @@ async fn writes_wait_until_the_storage_versions_are_reported() {
         ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_string(), review, 201),
     ] {
         let request = http::Request::builder().method(method).uri(&path).header(header::CONTENT_TYPE, JSON);
-        let answer = ask(&server, &admin(), request, body).await;
-        assert_eq!(answer.status(), code, "{method} {path}");
+        let response = ask(&server, &admin(), request, body).await;
+        assert_eq!(response.status(), code, "{method} {path}");
         if code == 503 {
-            assert!(answer.headers().contains_key(header::RETRY_AFTER), "{method} {path}");
-            let status: serde_json::Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+            assert!(response.headers().contains_key(header::RETRY_AFTER), "{method} {path}");
+            let status: serde_json::Value = serde_json::from_slice(&bytes_of(response)).unwrap();
             let message = status["message"].as_str().unwrap();
             assert!(
                 message.starts_with("wait for storage version registration to complete for resource: "),
@@ -358,8 +358,8 @@ async fn errors_of_the_stored_object_do_not_prevent_other_changes() {
     restow_store::StoreExt::put(&**server.objects().store(), &key, range.to_string().into()).await.unwrap();
     let change = async |patch: serde_json::Value| {
         let request = Request::builder().method("PATCH").uri("/api/v1/namespaces/default/limitranges/odd");
-        let answer = ask(&server, &admin(), request.header("content-type", MERGE), &patch.to_string()).await;
-        answer.status().as_u16()
+        let response = ask(&server, &admin(), request.header("content-type", MERGE), &patch.to_string()).await;
+        response.status().as_u16()
     };
     assert_eq!(change(serde_json::json!({"metadata": {"labels": {"a": "b"}}})).await, 200);
     assert_eq!(change(serde_json::json!({"spec": {"limits": limit("500m")}})).await, 422);
@@ -382,12 +382,12 @@ async fn a_default_that_is_newer_than_the_stored_object_is_no_change() {
     restow_store::StoreExt::put(&**server.objects().store(), &key, job.to_string().into()).await.unwrap();
     let change = async |patch: &str| {
         let request = Request::builder().method("PATCH").uri("/apis/batch/v1/namespaces/default/jobs/old");
-        let answer = ask(&server, &admin(), request.header("content-type", MERGE), patch).await;
-        let code = answer.status().as_u16();
-        (code, String::from_utf8_lossy(&bytes_of(answer)).into_owned())
+        let response = ask(&server, &admin(), request.header("content-type", MERGE), patch).await;
+        let code = response.status().as_u16();
+        (code, String::from_utf8_lossy(&bytes_of(response)).into_owned())
     };
-    let (code, answer) = change("{}").await;
-    assert_eq!(code, 200, "{answer}");
-    let (code, answer) = change(r#"{"spec": {"template": {"spec": {"serviceAccountName": "b"}}}}"#).await;
-    assert_eq!(code, 422, "{answer}");
+    let (code, response) = change("{}").await;
+    assert_eq!(code, 200, "{response}");
+    let (code, response) = change(r#"{"spec": {"template": {"spec": {"serviceAccountName": "b"}}}}"#).await;
+    assert_eq!(code, 422, "{response}");
 }

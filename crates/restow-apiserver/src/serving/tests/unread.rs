@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 const STALL: Duration = Duration::from_secs(2);
 
-/// A client that takes so many bytes of each answer until it says otherwise, and the connection, which ends when it is closed.
+/// A client that takes so many bytes of each response until it says otherwise, and the connection, which ends when it is closed.
 async fn client(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
     let stream = TcpStream::connect(address).await.unwrap();
     let (client, connection) = h2::client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap();

@@ -38,7 +38,7 @@ fn check(stored: &[(&str, &str)], storage_version: Option<&str>, expected: Verdi
 }
 
 #[test]
-fn only_what_lies_in_the_version_written_now_is_current() {
+fn only_values_in_the_storage_version_in_force_are_current() {
     let older = |version: &str| VerdictReason::OlderVersion { versions: vec![version.into()] };
     check(&[("example.com/v1", "Widget")], Some("v1"), VerdictReason::InStorageVersion);
     check(&[("example.com/v1", "Widget"), ("example.com/v2", "Widget")], Some("v2"), older("v1"));
@@ -81,7 +81,7 @@ fn an_api_server_that_still_writes_the_former_group_is_taken_at_its_word() {
 }
 
 #[test]
-fn what_kube_apiserver_keeps_for_itself_is_known_by_name() {
+fn internal_records_of_kube_apiserver_are_known_by_name() {
     let because = |rows: &[CensusRow]| evaluate_kinds(rows, &[])[0].because.clone();
     assert_eq!(because(&census(&[("/ranges/serviceips", "v1", "RangeAllocation")])), VerdictReason::RecordsOfServers);
     assert_eq!(because(&census(&[("/ranges/serviceips", "v2", "RangeAllocation")])), VerdictReason::NotServed);

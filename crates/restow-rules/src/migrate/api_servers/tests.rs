@@ -66,7 +66,7 @@ fn servers_agree_when_each_of_them_shows_the_same() {
 }
 
 #[test]
-fn the_servers_have_to_show_what_the_crd_names() {
+fn all_servers_must_show_the_storage_version_of_the_crd() {
     let defined = |version: &str| Some((version.to_owned(), hash(version)));
     check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v1") }, Err("the CRD names v2"));
     check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v2") }, Err("1 v1"));
@@ -108,7 +108,7 @@ fn a_server_without_an_address_keeps_others_from_agreeing() {
 }
 
 #[test]
-fn what_all_servers_report_counts_unless_one_shows_something_else() {
+fn reports_count_unless_a_server_shows_another_version() {
     let reported = |versions: [&str; 2]| Some(vec![reports("a", versions[0]), reports("b", versions[1])]);
     let agreed = ServerEvidence { reported: reported(["v2", "v2"]), ..two_that_show("v2", "v2") };
     check(&agreed, Ok("v2"));
@@ -161,7 +161,7 @@ fn a_server_without_a_lease_beside_servers_that_report_is_not_overlooked() {
 }
 
 #[test]
-fn what_aggregated_servers_serve_is_never_agreed_on() {
+fn there_is_no_agreement_on_resources_of_aggregated_servers() {
     let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
     for served_by in [ServedBy::Aggregated("s leads to others".into()), ServedBy::Unknown("s is forbidden".into())] {
         for reported in [None, reported.clone()] {
@@ -210,7 +210,7 @@ fn a_server_that_came_went_or_was_started_anew_is_noticed() {
 }
 
 #[test]
-fn whoever_asks_one_address_need_not_know_of_others() {
+fn a_single_address_needs_no_list_of_servers() {
     let one = ApiServers { required: RequiredServers::Any, ..ApiServers::default() };
     assert_eq!(one.unreachable_servers(), None);
     assert!(ApiServers::default().unreachable_servers().is_some_and(|words| words.contains("APIServerIdentity")));

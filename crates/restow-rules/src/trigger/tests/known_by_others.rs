@@ -9,7 +9,7 @@ fn by_a_person(uid: &str, state: MigrationState) -> KnownMigration {
 }
 
 #[test]
-fn what_a_person_applied_together_with_the_change_is_carried_out_and_keeps_its_name() {
+fn a_migration_applied_with_the_crd_change_runs_under_its_name() {
     let changed = || Some(state(&["v1"], "v1@5", 0));
     let after = TriggerEffect::UpdateStorageState(state(&["v1", "v2"], "v2@9", 1));
     let applied_by_hand = by_a_person("mine", MigrationState::Live);
@@ -36,7 +36,7 @@ fn what_a_person_applied_together_with_the_change_is_carried_out_and_keeps_its_n
 }
 
 #[test]
-fn what_a_person_applied_counts_when_it_succeeds_and_delays_nothing_when_it_fails() {
+fn a_manual_migration_counts_when_it_succeeds_and_delays_nothing_when_it_fails() {
     let before = state(&["v1", "v2"], "v2@9", 0);
     let done = KnownMigration {
         target: Some(hash("v2")),

@@ -66,8 +66,8 @@ async fn a_controller_keeps_copies(on: On) {
     running.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Waits until this candidate leads, then runs the controller. Losing the lead does not happen: nobody else is
-/// impatient enough.
+/// Waits until this candidate leads, then runs the controller. It does not lose the lead, since no other candidate has
+/// a shorter patience.
 async fn lead_and_run(client: Client, name: &str) {
     let mut candidate = Candidate::new(client.clone(), "copier", name, Duration::from_secs(3600));
     while !candidate.campaign().await.unwrap() {

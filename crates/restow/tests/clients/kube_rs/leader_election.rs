@@ -10,12 +10,12 @@ use restow_testkit::eventually_some;
 use restow_testkit::{Cluster, On};
 use std::time::{Duration, Instant};
 
-/// One who wants to lead.
+/// A candidate for leadership.
 pub(super) struct Candidate {
     leases: Api<Lease>,
     lease: String,
     name: String,
-    /// How long the lease stays with a holder who is silent.
+    /// How long a lease that is not renewed stays with its holder.
     patience: Duration,
     /// The state of the lease that was seen last, and since when: clocks of different machines are never compared.
     seen: Option<(Option<String>, Instant)>,
@@ -67,7 +67,7 @@ impl Candidate {
     }
 }
 
-/// A conflict means that somebody else was faster; other failures are failures.
+/// A conflict means that another candidate was faster; other errors are errors.
 fn won(written: Result<Lease, Error>) -> Result<bool, Error> {
     match written {
         Ok(_) => Ok(true),
@@ -101,7 +101,7 @@ async fn one_leads_at_a_time(on: On) {
     leader.resign().await.unwrap();
     assert!(waiting.campaign().await.unwrap(), "who waits takes what is free");
 
-    // The holder falls silent. Somebody with little patience takes over, and the old holder notices.
+    // The holder stops renewing. A candidate with little patience takes over, and the old holder notices.
     let mut impatient = candidate("c", Duration::from_millis(100));
     eventually_some("the lease changes hands", async || impatient.campaign().await.unwrap().then_some(())).await;
     assert!(!waiting.campaign().await.unwrap(), "who was silent for too long leads no longer");

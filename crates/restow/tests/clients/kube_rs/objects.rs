@@ -21,7 +21,7 @@ async fn typed_objects_on_etcd() {
     typed_objects(On::Etcd).await;
 }
 
-/// What a refused request was told.
+/// The `Status` of a refused request.
 fn refused<T>(result: Result<T, Error>) -> Status {
     match result {
         Ok(_) => panic!("the request should have been refused"),
@@ -140,7 +140,7 @@ async fn lists(maps: &Api<ConfigMap>) {
     assert_eq!(garbage.code, 400);
 }
 
-/// Whoever writes the status writes nothing else, and the other way round.
+/// A write of the status changes nothing else, and vice versa.
 async fn statuses(deployments: &Api<Deployment>) {
     let deployment = serde_json::from_value(json!({
         "metadata": {"name": "web"},
@@ -193,7 +193,7 @@ async fn dynamic_objects(on: On) {
     discovered(&client).await;
 }
 
-/// Discovery in both of its forms says the same.
+/// Both forms of discovery have the same content.
 async fn discovered(client: &Client) {
     let plain = Discovery::new(client.clone()).run().await.unwrap();
     let aggregated = Discovery::new(client.clone()).run_aggregated().await.unwrap();

@@ -35,7 +35,7 @@ async fn watchers_and_reflectors_work(on: On) {
     a_watch_by_hand_begins_where_it_is_told(&maps).await;
 }
 
-/// What was there, then what becomes of it, in order.
+/// The initial objects, then their changes, in order.
 async fn life_is_seen(maps: &Api<ConfigMap>, config: Config, group: &str) {
     let labels = [("group", group)];
     let name = |number: usize| format!("{group}-{number}");

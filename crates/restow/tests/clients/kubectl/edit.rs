@@ -35,7 +35,8 @@ async fn objects_are_changed_with_every_kubectl_command(on: On) {
     dry_runs_change_nothing(&cluster);
 }
 
-/// What somebody else set stays, what was taken out of the file goes, and what the file changes is changed.
+/// Fields of other managers stay, fields that were removed from the file are removed, and fields that the file changes
+/// are changed.
 fn apply_merges_three_ways(cluster: &Cluster) {
     let service = |path: &str| cluster.kubectl(&["get", "service", "web", "-o", &format!("jsonpath={path}")]);
     let file = cluster.file("service.yaml", SERVICE);

@@ -1,4 +1,4 @@
-//! What can go wrong during a migration, with real servers and a real controller.
+//! Faults during a migration, with real servers and a real controller.
 
 use super::{Controller, GROUP, PLURAL, Widgets, eventually, install};
 use jiff::Timestamp;
@@ -238,7 +238,7 @@ async fn patches(widgets: &Widgets) -> f64 {
     text.lines().filter(of_widgets).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// A kubeconfig for the service account that `restow install` makes. Unlike an administrator, it can be turned away.
+/// A kubeconfig of the service account that `restow install` creates. Unlike an administrator, it can get 429.
 fn as_service_account(server: &Server) -> PathBuf {
     let token = server.kubectl(&["create", "token", "restow-controller", "-n", "restow-system"]);
     let mut config: Value = serde_json::from_str(&server.kubectl(&["config", "view", "--raw", "-o", "json"])).unwrap();
@@ -253,12 +253,12 @@ async fn a_migration_slows_down_during_429_responses() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up_with(folder.path(), &["--controller=false", "--max-mutating-requests-inflight", "1"]);
     let widgets = Widgets::new(&server, 400).await;
-    // It grants what the cluster has by then.
+    // It grants access to the resources that the cluster has now.
     install(&server);
     let account = as_service_account(&server);
     let controller = Controller::start(&account, &SLOWLY);
     widgets.wait_for("v1", "at the start").await;
-    // Whoever writes a ConfigMap waits for a webhook that never answers, in the only place that there is for writing.
+    // A write of a ConfigMap waits for a webhook that never responds, and occupies the only slot for writes.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
     let webhook = cluster_file(&server, "webhook.json", &slow_webhook(&url));
@@ -269,7 +269,7 @@ async fn a_migration_slows_down_during_429_responses() {
         std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 let map = ["create", "configmap", "slow", "-n", "restow-system", "--dry-run=server"];
-                // It may be turned away itself; then somebody else is in the only place.
+                // The request itself may get 429; then another request occupies the only slot.
                 let output = Command::new("kubectl").env("KUBECONFIG", &account).args(map).output();
                 output.unwrap();
             }

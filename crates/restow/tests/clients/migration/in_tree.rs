@@ -1,4 +1,4 @@
-//! `storagemigration.k8s.io/v1` on our own server: what kube-controller-manager does elsewhere.
+//! `storagemigration.k8s.io/v1` on Restow, which kube-controller-manager implements elsewhere.
 
 use super::{GROUP, PLURAL, Widgets, eventually};
 use kube::api::{Api, DynamicObject, PostParams};

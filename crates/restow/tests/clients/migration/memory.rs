@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const CRDS: usize = 400;
 /// The size of each, in bytes.
 const SIZE: usize = 80_000;
-/// How many of them are waited for. More take no more memory: some at once are migrated, whatever their number.
+/// The number of migrated CRDs to wait for. More take no more memory: only some are migrated at once.
 const MIGRATED: usize = 20;
 /// The most that the controller may take, in bytes. It is shipped with a limit of twice that.
 const MOST: u64 = 64 * 1024 * 1024;
@@ -24,7 +24,7 @@ fn crd(number: usize) -> DynamicObject {
             "spec": {"type": "object", "properties": properties},
         }}})
     };
-    // As large as kubectl apply makes it: what was applied is there once more, in an annotation.
+    // As large as after kubectl apply, which stores the applied object again in an annotation.
     let schema = schema(SIZE / 2 / 175);
     let applied = schema.to_string();
     serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! One API server of several that hangs: it takes connections and says nothing.
+//! One API server of several that hangs: it accepts connections and does not respond.
 
 use super::{Controller, GROUP, PLURAL, Widgets, eventually, install};
 use restow_testkit::{Server, restow_binary};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::process::Command;
 
-/// The slice that says that an API server is at this address.
+/// The EndpointSlice with the address of an API server.
 fn slice(name: &str, address: &str) -> Value {
     let (host, port) = address.rsplit_once(':').unwrap();
     json!({
@@ -20,7 +20,7 @@ fn slice(name: &str, address: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_names_a_server_that_hangs_and_starts_when_it_has_left() {
     let folder = tempfile::tempdir().unwrap();
-    // Without reports, every server is queried what it stores, as on most clusters.
+    // Without reports, the controller queries every server for its storage versions, as on most clusters.
     let gates = ["--controller=false", "--feature-gates", "StorageVersionAPI=false"];
     let server = Server::up_with(folder.path(), &gates);
     install(&server);

@@ -1,4 +1,5 @@
-//! One thing that waits does not stop the rest: webhooks that are down, what people do by hand, and what they wait for.
+//! A migration that waits does not stop the others: unavailable webhooks, manual migrations, and migration objects that
+//! people create.
 
 use super::{Controller, GROUP, KIND, PLURAL, Widgets, eventually, install};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -124,7 +125,7 @@ async fn webhooks_that_are_down_hold_up_no_other_migration(on: On) {
         let conditions = migration.data["status"]["conditions"].as_array().unwrap();
         assert!(conditions.iter().all(|one| one["type"] == "Running"), "waiting is not failing: {conditions:?}");
     }
-    // Now and then it runs for a moment, to try again.
+    // It runs for a moment from time to time, to try again.
     eventually("status tells what the broken one waits for", async || {
         let (code, text) = restow(&widgets, &["status", "ants"]);
         assert_eq!(code, Some(0), "{text}");
@@ -305,7 +306,7 @@ async fn a_suspended_leader_does_no_harm_when_it_resumes() {
         suspended.signal(rustix::process::Signal::STOP);
         let next = Controller::start(&widgets.kubeconfig, &flags("two"));
         widgets.wait_for("v2", "by the next leader").await;
-        // What it was about to write when it stopped is towards v2; meanwhile everything goes back.
+        // The stopped leader was about to write towards v2; meanwhile the storage version changes back.
         widgets.store_in("v1").await;
         widgets.wait_for("v1", "by the next leader, again").await;
         suspended.signal(rustix::process::Signal::CONT);

@@ -1,4 +1,4 @@
-//! What a stock cluster's etcd looks like: kube-apiserver's keys, and its protobuf for what is built in.
+//! The content of a stock cluster's etcd: kube-apiserver's keys, and its protobuf for built-in kinds.
 
 use restow_store::{Entry, Key, RangeRequest, Store, StoreExt};
 use restow_store_etcd::EtcdStore;
@@ -19,7 +19,7 @@ pub(super) struct StockStore {
     store: EtcdStore,
 }
 
-/// What is stored once every namespace has the service account that the server makes for it.
+/// The stored entries, once every namespace has its default service account.
 async fn complete(ours: &EtcdStore) -> Vec<Entry> {
     let started = Instant::now();
     loop {

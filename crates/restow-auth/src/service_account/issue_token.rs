@@ -1,9 +1,9 @@
 //! Answering a `TokenRequest`: a new token for a service account.
 
-use crate::review::{Metadata, Posted};
+use crate::posted::{Metadata, Posted};
 use crate::service_account::claims::{Claims, PrivateClaims, Reference};
 use crate::service_account::tokens::Tokens;
-use crate::service_account::verify::credential_id;
+use crate::service_account::verify_token::credential_id;
 use crate::service_account::{Account, BoundKind, KeyError, ServiceAccounts, jwt};
 use crate::user::service_account_username;
 use jiff::Timestamp;

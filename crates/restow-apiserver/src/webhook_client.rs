@@ -148,7 +148,7 @@ impl WebhookClient {
     pub(crate) async fn post(&self, body: &impl Serialize, time: Duration) -> Result<Value, WebhookError> {
         let body = serde_json::to_vec(body).map_err(|error| WebhookError::Configuration(error.to_string()))?;
         match tokio::time::timeout(time, self.exchange(body, time)).await {
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(_) => Err(WebhookError::Timeout(self.endpoint.shown(time))),
         }
     }
@@ -168,9 +168,9 @@ impl WebhookClient {
             .header(header::ACCEPT, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| WebhookError::Configuration(error.to_string()))?;
-        let answer = client.request(request).await.map_err(|error| failed(root_cause(&error)))?;
-        let code = answer.status();
-        let body = Limited::new(answer.into_body(), most).collect().await;
+        let response = client.request(request).await.map_err(|error| failed(root_cause(&error)))?;
+        let code = response.status();
+        let body = Limited::new(response.into_body(), most).collect().await;
         let body = body.map_err(|error| match error.is::<LengthLimitError>() {
             true => failed(format!("the response is longer than {most} bytes")),
             false => failed(root_cause(error.as_ref())),

@@ -3,7 +3,7 @@
 use crate::apiextensions::custom_resource_definition::CustomResourceDefinition;
 use crate::apiextensions::numbers;
 use crate::resource::conversion::{ConversionError, Converter};
-use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
+use crate::webhook_client::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use restow_api::GroupVersion;

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::error::ApiError;
 use crate::resource::ObjectRef;
-use crate::webhook::ServiceResolver;
+use crate::webhook_client::ServiceResolver;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use serde_json::Value;
