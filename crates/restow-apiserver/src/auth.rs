@@ -18,7 +18,7 @@ use http::{HeaderMap, header};
 use restow_api::{GroupResource, GroupVersion};
 use restow_apimachinery::object::Object;
 use restow_auth::authenticate::{
-    Authenticators, CertificateError, ClientCertificate, Impersonation, Secret, Shown, bearer_token,
+    Authenticators, CertificateError, ClientCertificate, Credentials, Impersonation, Secret, bearer_token,
 };
 use restow_auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
 use restow_auth::rbac::{PolicyRule, RbacKind, Replacement, Rules};
@@ -79,7 +79,7 @@ impl Access {
             agreement,
             authenticators: config.authenticators,
             authorization: config.authorization,
-            authorizer: PrivilegedGroup::in_front_of(rules.clone()),
+            authorizer: PrivilegedGroup::new(rules.clone()),
             rules,
             accounts: RwLock::default(),
         }
@@ -105,8 +105,8 @@ impl Access {
             ApiError::Unauthorized
         };
         let token = token(headers).map_err(|problem| refused(&problem))?;
-        let shown = Shown { certificate, token, path };
-        self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
+        let credentials = Credentials { certificate, token, path };
+        self.authenticators.authenticate(&credentials, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
     }
 
     /// The impersonated user, if the headers name one and the user may impersonate them.
