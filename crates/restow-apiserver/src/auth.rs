@@ -9,7 +9,7 @@ use crate::resource::ObjectRef;
 use crate::resource::Scope;
 use crate::resource::object_meta;
 use crate::storage::key_pages::{name_of, namespace_of};
-use crate::storage::object_store::{Change, Decision as ObjectDecision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use crate::storage::watch_cache::CacheEvent;
 use crate::storage_version::Agreement;
 use async_trait::async_trait;
@@ -291,9 +291,9 @@ struct ReconcileDefault<'a> {
 
 #[async_trait]
 impl ObjectDecision for ReconcileDefault<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let (new, value) = match reconcile(before.map(Object::as_value), self.wanted) {
-            None => return Ok(Change::Keep),
+            None => return Ok(ObjectChange::Keep),
             Some(Reconciliation::Update(value)) => (false, value),
             Some(Reconciliation::Create(value) | Reconciliation::Recreate(value)) => (true, value),
         };
@@ -304,7 +304,7 @@ impl ObjectDecision for ReconcileDefault<'_> {
             fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
             fields.insert("creationTimestamp".into(), object_meta::now().into());
         }
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 }
 
@@ -315,11 +315,11 @@ struct SetRules {
 
 #[async_trait]
 impl ObjectDecision for SetRules {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(object) = before else { return Ok(Change::Keep) };
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(object) = before else { return Ok(ObjectChange::Keep) };
         let mut object = object.clone();
         object.set("rules", Some(self.rules.clone()));
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
 use crate::storage::key_pages::{name_of, namespace_of};
-use crate::storage::object_store::{Change, Changed, Decision};
+use crate::storage::object_store::{Changed, ObjectChange, ObjectDecision};
 use crate::storage::watch_cache::{CacheEvent, Subscription};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
@@ -277,19 +277,19 @@ impl<'a> Ensure<'a> {
 }
 
 #[async_trait]
-impl Decision for Ensure<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Ensure<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         if let Some(before) = before {
             // The data of a config map is restored.
             let mut restored = before.clone();
             if let Some(data) = self.wanted.get("data") {
                 restored.set("data", Some(data.clone()));
             }
-            return Ok(if restored == *before { Change::Keep } else { Change::Write(restored) });
+            return Ok(if restored == *before { ObjectChange::Keep } else { ObjectChange::Write(restored) });
         }
         if std::mem::replace(&mut self.attempted, true) && self.condition.is_some() {
             // The namespace has changed meanwhile; the next resync decides.
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
@@ -297,7 +297,7 @@ impl Decision for Ensure<'_> {
         fields.insert("creationTimestamp".into(), object_meta::now().into());
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 
     fn conditions(&self) -> Vec<Compare> {

@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::handlers::{Call, create, update};
 use crate::namespaces::Freshness;
 use crate::resource::Verb;
-use crate::storage::object_store::{Begin, Change, Changed, Decision, EncodedBy, Written};
+use crate::storage::object_store::{Begin, Changed, EncodedBy, ObjectChange, ObjectDecision, Written};
 use async_trait::async_trait;
 use restow_apimachinery::managed_fields::Given;
 use restow_apimachinery::object::Object;
@@ -178,20 +178,20 @@ impl<'a> Write<'a> {
 }
 
 #[async_trait]
-impl Decision for Write<'_> {
+impl ObjectDecision for Write<'_> {
     fn begin(&self) -> Begin {
         if self.new.is_some() { Begin::Absent } else { Begin::Read }
     }
 
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(old) = before else { return self.create().await.map(Change::Write) };
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(old) = before else { return self.create().await.map(ObjectChange::Write) };
         let mut object = self.replace(old).await?;
         if !update::completes_deletion(self.call, &object, old) {
-            return Ok(Change::Write(object));
+            return Ok(ObjectChange::Write(object));
         }
         object.set_meta("resourceVersion", old.resource_version());
         self.last_state = Some(object);
-        Ok(Change::Remove)
+        Ok(ObjectChange::Remove)
     }
 
     fn conditions(&self) -> Vec<Compare> {

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::{ApiServer, Change, Decision, ObjectRef, ServerConfig};
+use restow_apiserver::{ApiServer, ObjectChange, ObjectDecision, ObjectRef, ServerConfig};
 use restow_store::conformance::ModelStore;
 use restow_store::{
     Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn,
@@ -94,14 +94,14 @@ impl Store for Late {
 struct Remove;
 
 #[async_trait]
-impl Decision for Remove {
-    async fn decide(&mut self, _before: Option<&Object>) -> Result<Change, ApiError> {
-        Ok(Change::Remove)
+impl ObjectDecision for Remove {
+    async fn decide(&mut self, _before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        Ok(ObjectChange::Remove)
     }
 }
 
 /// Does something to a definition, as a request to this server would.
-async fn define(server: &ApiServer, name: &str, decision: &mut dyn Decision) {
+async fn define(server: &ApiServer, name: &str, decision: &mut dyn ObjectDecision) {
     let version: GroupVersion = "apiextensions.k8s.io/v1".parse().unwrap();
     let resource = server.registry().find(&version, "customresourcedefinitions").unwrap().clone();
     let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
