@@ -150,7 +150,7 @@ impl Access {
             return Ok(());
         }
         if !user.is_in(MASTERS) {
-            // A small object can name many permissions, and a user can have many.
+            // The comparison can take long: a small object can name many permissions, and a user can have many.
             fair_queue::wait_for_turn(usize::MAX).await;
         }
         self.policy().check_write(user, object.as_value(), old.map(Object::as_value), name).map_err(|escalation| {
@@ -189,7 +189,7 @@ impl ServiceAccounts for Access {
         accounts.get(&(namespace.to_string(), name.to_string())).cloned()
     }
 
-    /// Tokens cannot be bound to other objects here yet.
+    /// This server does not bind tokens to objects yet.
     fn bound_object(&self, _kind: BoundKind, _namespace: &str, _name: &str) -> Option<BoundObject> {
         None
     }
@@ -346,7 +346,7 @@ impl PolicyStore {
 #[async_trait]
 impl ReflectedStore for PolicyStore {
     fn replace(&self, entries: &[Entry]) {
-        // Deletions that were missed are found by comparison, so that nothing is denied meanwhile.
+        // Find missed deletions by comparison. Clearing the policy first would deny requests meanwhile.
         let present: HashSet<(&str, &str)> =
             entries.iter().map(|entry| (self.namespace(entry), name_of(&entry.key))).collect();
         for (namespace, name) in self.access.policy().names(self.kind) {

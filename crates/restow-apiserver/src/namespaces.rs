@@ -60,7 +60,7 @@ enum Phase {
 }
 
 impl Namespaces {
-    /// No namespaces yet; each will get this CA.
+    /// An empty cache. Every namespace gets this CA.
     pub(crate) fn new(core: Arc<Core>, access: Arc<Access>, root_ca: Option<String>) -> Self {
         Namespaces {
             core,
@@ -126,7 +126,7 @@ impl Namespaces {
     ) -> Result<Option<Compare>, ApiError> {
         let seen = match self.phase(namespace).filter(|_| freshness == Freshness::Cached) {
             Some(seen) => Some(seen),
-            // It may be so new that the cache does not have it.
+            // The cache may not have a new namespace yet.
             None => match self.namespace_resource() {
                 Some((namespaces, version)) => {
                     let reference =
@@ -134,7 +134,7 @@ impl Namespaces {
                     let entry = self.core.objects().get(reference).await?;
                     entry.map(|entry| (phase_of(&entry.value), entry.mod_revision))
                 }
-                // A server without namespaces checks nothing.
+                // A server that does not serve namespaces checks nothing.
                 None => return Ok(None),
             },
         };
@@ -228,7 +228,7 @@ impl Namespaces {
         let reference = ObjectRef { resource: &resource, version: &version, namespace, name: ROOT_CA };
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
-        // A deletion from now on is noticed after this.
+        // Insert the namespace before the write: a deletion right after the write then removes it again.
         with_root_ca().insert(namespace.to_string());
         let ensured = self.ensure_condition(reference, wanted).await;
         if matches!(ensured, Err(_) | Ok(Some(Changed::Absent))) {
@@ -288,7 +288,7 @@ impl ObjectDecision for Ensure<'_> {
             return Ok(if restored == *before { ObjectChange::Keep } else { ObjectChange::Write(restored) });
         }
         if std::mem::replace(&mut self.attempted, true) && self.condition.is_some() {
-            // The namespace has changed meanwhile; the next resync decides.
+            // The namespace has changed meanwhile; the next resync tries again.
             return Ok(ObjectChange::Keep);
         }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
@@ -321,7 +321,7 @@ async fn watch_root_ca(namespaces: Arc<Namespaces>) {
     }
 }
 
-/// Forgets the namespaces whose config map changed, until the watch falls behind.
+/// Removes namespaces whose config map changed from `with_root_ca`, until the subscription expires.
 async fn forget_changed(namespaces: &Namespaces, mut subscription: Subscription) {
     while let Ok((events, _)) = subscription.next().await {
         let mut with_root_ca = namespaces.with_root_ca.lock().unwrap_or_else(PoisonError::into_inner);
@@ -349,9 +349,9 @@ impl ReflectedStore for NamespaceStore {
         self.namespaces.set(name_of(&event.key), phase);
     }
 
-    /// Retries what could not be created.
+    /// Creates missing objects.
     async fn resync(&self) {
-        // Nothing can be written before the server has started.
+        // The server cannot write before it has started.
         if !self.namespaces.core.startup().is_done() {
             return;
         }

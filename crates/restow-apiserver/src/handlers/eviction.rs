@@ -1,6 +1,6 @@
-//! The `eviction` subresource of pods: deletes a pod as far as its PodDisruptionBudget allows.
+//! The `eviction` subresource of pods: deletes a pod if its PodDisruptionBudget allows it.
 //!
-//! `decide` is the policy and writes nothing. The disruption controller counts what a budget allows; here it is only spent.
+//! `decide` is the policy and writes nothing. The disruption controller computes `disruptionsAllowed`; an eviction decrements it.
 
 use crate::error::ApiError;
 use crate::handlers::delete::{self, DeleteAdmission};
@@ -116,7 +116,7 @@ impl ObjectDecision for Spending<'_> {
     }
 }
 
-/// Decides about the eviction of a pod that counts.
+/// Decides about the eviction of a pod that counts against the budget.
 fn decide(budget: &Object, pod: &Object, now: &str) -> Result<BudgetDecision, ApiError> {
     let number = |name: &str| budget.at(&["status", name]).and_then(Value::as_i64).unwrap_or_default();
     let refused = |cause: String, retry_after| ApiError::DisruptionBudget { cause, retry_after };

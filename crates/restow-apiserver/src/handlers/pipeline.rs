@@ -1,17 +1,17 @@
 //! The write pipeline. Create, update, patch, apply and the subresources that write (`status`, `scale` and others) all pass through
-//! it; a verb only says which object it wants. The stages, in order:
+//! it; a verb only defines the object to write. The stages, in order:
 //!
 //! | stage | what happens |
 //! |---|---|
-//! | decode | the verb reads the object that it wants ([`DesiredObject`]) |
+//! | decode | the verb decodes the object to write ([`DesiredObject`]) |
 //! | default | metadata, defaults and the managed fields of a new object |
 //! | mutate | mutating admission: built-in plugins, policies, webhooks |
-//! | validate | what the kind sets and checks; `metadata.managedFields` |
-//! | claim | what no other object may have, such as cluster IPs ([`WriteHook`](crate::core::WriteHook)) |
+//! | validate | fields that the strategy sets; validation; `metadata.managedFields` |
+//! | claim | values that must be unique, such as cluster IPs ([`WriteHook`](crate::core::WriteHook)) |
 //! | authorize | RBAC escalation checks |
 //! | admit | validating admission: built-in plugins, policies, webhooks |
-//! | charge | the namespace exists, and quotas allow it |
-//! | commit | one transaction, or nothing in a dry run |
+//! | charge | checks that the namespace exists, and charges quotas |
+//! | commit | one transaction; a dry run writes nothing |
 
 use crate::admission::resource_quota::{self, Charge};
 use crate::admission::{self, Operation};

@@ -185,7 +185,7 @@ impl ObjectStore {
             Begin::Absent => Start { entry: None, cached: false },
         };
         for _ in 0..ATTEMPTS {
-            // A small request can change a large object.
+            // Reserve memory for the stored object: a small request can change a large object.
             let _room =
                 fair_queue::acquire_stored_memory(current.entry.as_ref().map_or(0, |entry| entry.value.len())).await;
             let before = match &current.entry {
@@ -505,7 +505,7 @@ impl Resource {
     /// Decodes stored objects and converts them to the requested version.
     pub async fn decode_all(&self, entries: &[Entry], version: &GroupVersion) -> Result<Vec<Object>, ApiError> {
         fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
-        let (mut objects, mut corrupt, mut breath) =
+        let (mut objects, mut corrupt, mut budget) =
             (Vec::with_capacity(entries.len()), Vec::new(), YieldBudget::default());
         for entry in entries {
             match self.decode_as_stored(entry) {
@@ -515,7 +515,7 @@ impl Resource {
             if corrupt.len() >= MAX_REPORTED {
                 break;
             }
-            breath.spend(entry.value.len()).await;
+            budget.spend(entry.value.len()).await;
         }
         self.readable(corrupt)?;
         let wanted = version.to_string();
