@@ -1,4 +1,4 @@
-//! A server that is made of plain code, so that it can be as unhelpful as a test wants.
+//! A simulated server with all faults that the tests need.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,49 +15,49 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// A server with objects, and with what it does to those who ask.
+/// A server with objects, and its faults.
 #[derive(Default)]
 pub(crate) struct Server {
     pub(crate) objects: BTreeMap<String, Stored>,
     pub(crate) revision: u64,
-    /// So many of the next requests to write are answered with 429.
+    /// The number of following writes that get 429.
     pub(crate) overloads: u32,
-    /// So many of the next requests to write find the conversion webhook down.
+    /// The number of following writes for which the conversion webhook is down.
     pub(crate) webhook_downs: u32,
-    /// So many of the next continued listings find their token expired.
+    /// The number of following list requests whose continue token has expired.
     pub(crate) expiries: u32,
-    /// So many of the next requests to write find that someone was faster, and wrote the old version.
+    /// The number of following writes that conflict with another client, which writes the old version.
     pub(crate) intruders: u32,
     /// Objects with these names are refused.
     pub(crate) refused: Vec<String>,
-    /// The conversion webhook hangs up when it is queried about objects with these names.
+    /// The conversion webhook closes the connection when it converts objects with these names.
     pub(crate) poison: Vec<String>,
-    /// Whether they have to be converted to be listed, too.
+    /// Whether list requests convert them too.
     pub(crate) poisons_listings: bool,
-    /// Whether the CRD is gone.
+    /// Whether the CRD is deleted.
     pub(crate) is_gone: bool,
-    /// Whether this server writes the old version, whatever others do.
+    /// Whether this server writes the old version.
     pub(crate) is_behind: bool,
     pub(crate) writes: u32,
     /// Objects that cannot be read, so that no page that one of them would be on can be listed.
     pub(crate) unreadable: Vec<String>,
-    /// Whether it takes no tokens but its own.
+    /// Whether it accepts only continue tokens of its own.
     pub(crate) knows_its_tokens: bool,
-    /// Whether it answers nothing at all.
+    /// Whether it never responds.
     pub(crate) is_unresponsive: bool,
     /// Which version those objects are stored in: listed in it, they need not be converted.
     pub(crate) unreadable_except_in: Option<&'static str>,
     /// Whether admission changes every object that is written.
     pub(crate) is_mutating: bool,
-    /// Whether it asks for patience right after each change.
+    /// Whether it responds with 429 after each change.
     pub(crate) is_soon_tired: bool,
-    /// The answers to so many of the next writes that change something get lost.
+    /// The number of following changes whose response is lost.
     pub(crate) lost_answers: u32,
-    /// Objects in a namespace that does not exist any more.
+    /// Objects in a namespace that is deleted.
     pub(crate) orphans: Vec<String>,
-    /// What it answers to every request about an object, whatever the request.
+    /// The response to all requests for single objects.
     pub(crate) about_objects: Option<(u16, Value)>,
-    /// What it answers to every listing.
+    /// The response to all list requests.
     pub(crate) about_lists: Option<(u16, Value)>,
     /// How many objects each listing says to remain.
     pub(crate) counts_remaining: bool,
@@ -209,7 +209,7 @@ fn metadata(name: &str, stored: &Stored) -> Value {
     json!({"namespace": "n", "name": name, "uid": format!("uid-{name}"), "resourceVersion": stored.revision.to_string()})
 }
 
-/// How an API server says that it has looked for an object.
+/// The response of an API server for an object that does not exist.
 pub(crate) fn not_found(name: &str) -> (u16, Value) {
     let (code, mut status) = status(404, "NotFound", &format!("widgets.example.com {name:?} not found"));
     status["details"] = json!({"name": name, "group": "example.com", "kind": "widgets"});
