@@ -220,7 +220,10 @@ impl Widgets {
             self.stored_versions().await == json!([version])
         })
         .await;
-        eventually(&format!("{when}: the state says so"), async || self.persisted().await == hash).await;
+        eventually(&format!("{when}: the StorageState names only this version"), async || {
+            self.persisted().await == hash
+        })
+        .await;
         eventually(&format!("{when}: the mark is gone"), async || !self.is_marked().await).await;
         let real = self.census().await;
         assert_eq!(real.keys().collect::<Vec<_>>(), [version], "{when}: {real:?}");

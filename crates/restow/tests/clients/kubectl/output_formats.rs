@@ -21,7 +21,7 @@ async fn objects_are_shown_in_every_output_format(on: On) {
     cluster.kubectl(&deployment);
     forms_of_get(&cluster);
     descriptions(&cluster);
-    what_there_is(&cluster);
+    discovery_commands(&cluster);
     raw_paths(&cluster);
 }
 
@@ -68,7 +68,7 @@ fn descriptions(cluster: &Cluster) {
     assert!(cluster.kubectl(&["describe", "clusterrole", "view"]).contains("configmaps"));
 }
 
-fn what_there_is(cluster: &Cluster) {
+fn discovery_commands(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let resources = cluster.kubectl(&["api-resources", "-o", "wide"]);
     let maps = resources.lines().find(|line| line.starts_with("configmaps ")).unwrap();

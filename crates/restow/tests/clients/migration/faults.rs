@@ -32,7 +32,7 @@ async fn status(widgets: &Widgets) -> (String, Value) {
     mine.map(|found| (found.metadata.name.unwrap(), found.data["status"].clone())).unwrap_or_default()
 }
 
-async fn eventually_says(widgets: &Widgets, words: &str) {
+async fn eventually_has_reason(widgets: &Widgets, words: &str) {
     eventually(&format!("the migration says: {words}"), async || {
         status(widgets).await.1["reason"].as_str().is_some_and(|reason| reason.contains(words))
     })
@@ -79,15 +79,15 @@ async fn a_migration_waits_for_a_pause_a_maintenance_window_and_an_unavailable_w
     let hour = (Timestamp::now().as_second() / 3600 + 12) % 24;
     let window = format!("{hour:02}:00-{hour:02}:30");
     let mut controller = Controller::start(&widgets.kubeconfig, &[ALONE.as_slice(), &["--window", &window]].concat());
-    eventually_says(&widgets, "maintenance window").await;
+    eventually_has_reason(&widgets, "maintenance window").await;
     assert!(!widgets.is_marked().await, "what waits for hours marks nothing");
     controller.kill();
 
     annotate_all(&widgets, "restow.dev/paused", json!("true")).await;
     let controller = Controller::start(&widgets.kubeconfig, &ALONE);
-    eventually_says(&widgets, "paused").await;
+    eventually_has_reason(&widgets, "paused").await;
     widgets.store_in("v2").await;
-    eventually_says(&widgets, "paused").await;
+    eventually_has_reason(&widgets, "paused").await;
     assert_eq!(widgets.census().await.keys().collect::<Vec<_>>(), ["v1"], "nothing is rewritten");
 
     let webhooks = widgets.api(
@@ -115,7 +115,7 @@ async fn a_migration_waits_for_a_pause_a_maintenance_window_and_an_unavailable_w
     let failed = format!("restow_migrations_total{{resource=\"{PLURAL}.{GROUP}\",result=\"Failed\"}}");
     let failed_before = controller.metric(&failed);
     annotate_all(&widgets, "restow.dev/paused", Value::Null).await;
-    eventually_says(&widgets, "a webhook cannot be reached").await;
+    eventually_has_reason(&widgets, "a webhook cannot be reached").await;
     assert_eq!(widgets.stored_versions().await, json!(["v1", "v2"]));
     webhooks.delete("down", &DeleteParams::default()).await.unwrap();
     widgets.wait_for("v2", "after the webhook is gone").await;

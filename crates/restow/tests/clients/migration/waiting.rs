@@ -116,7 +116,7 @@ async fn webhooks_that_are_down_hold_up_no_other_migration(on: On) {
         })
         .await;
     }
-    // Both slots were taken by those; now comes a healthy one.
+    // Those took both slots. Now a migration without a webhook starts.
     widgets.create(0..20).await;
     widgets.store_in("v2").await;
     widgets.wait_for("v2", "while others wait for their webhooks").await;
