@@ -194,10 +194,10 @@ pub(crate) async fn stored_version(store: &Arc<dyn Store>, name: &str) -> String
     slices[name]["apiVersion"].as_str().unwrap().to_string()
 }
 
-/// A store in which the writes that concern one key take as long as a test wants.
+/// A store that delays the writes of one key as long as a test wants.
 pub(crate) struct Slow {
     store: Arc<dyn Store>,
-    /// How the key ends.
+    /// The suffix of the key.
     key: &'static str,
     is_under_way: watch::Sender<bool>,
     has_arrived: watch::Sender<bool>,

@@ -71,7 +71,7 @@ async fn a_namespace_is_kept_while_objects_in_it_are_stored() {
     let widget = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"full"}}"#;
     put(&store, "/example.com/widgets/full/w", widget).await;
     put(&store, "/core/namespaces/full", terminating("full").to_string()).await;
-    // It comes later in the order in which they are looked at.
+    // It is processed later.
     put(&store, "/core/namespaces/none", terminating("none").to_string()).await;
     gone(&store, "/core/namespaces/none").await;
     assert!(exists(&store, "/core/namespaces/full").await, "a widget, which is not served, lies in it");

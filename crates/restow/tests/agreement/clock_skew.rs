@@ -82,7 +82,7 @@ async fn the_lease_of_a_dead_server_expires_in_time_despite_clock_skew() {
         expected[dies] = None;
         assert_eq!(tenures(&fleet).await, expected, "no other server was collected");
     }
-    eventually("nothing is left of the dead", async || {
+    eventually("the entries of the dead servers are removed", async || {
         let status = fleet.status("core.pods").await;
         let entries = status["storageVersions"].as_array().unwrap().clone();
         entries.len() == 1 && entries[0]["apiServerID"] == identity(2)

@@ -117,9 +117,9 @@ async fn managers_share_an_object(cluster: &Cluster) {
     assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
     assert_eq!(status.message, "Apply failed with 1 conflict: conflict with \"one\": .data.x");
     let left = maps.patch("shared", &one, &map(json!({"x": "1"}))).await.unwrap().data.unwrap();
-    assert_eq!(left.get("y").map(String::as_str), Some("2"), "the other one still wants it");
+    assert_eq!(left.get("y").map(String::as_str), Some("2"), "the other manager still has it");
     let left = maps.patch("shared", &PatchParams::apply("two"), &map(json!({"z": "3"}))).await.unwrap().data.unwrap();
-    assert_eq!(left.keys().collect::<Vec<_>>(), ["x", "z"], "no manager is left");
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["x", "z"], "y has no manager any more");
     let rehearsed = maps.patch("shared", &one.clone().dry_run(), &map(json!({}))).await.unwrap().data.unwrap();
     assert_eq!(rehearsed.keys().collect::<Vec<_>>(), ["z"]);
     assert_eq!(maps.get("shared").await.unwrap().data.unwrap().len(), 2, "a dry run changes nothing");

@@ -28,7 +28,7 @@ impl Verified {
     }
 }
 
-/// Runs it, once for people and once for programs, which must end alike.
+/// Runs it with text and with JSON output, which must have the same exit code.
 fn verify(kubeconfig: &Path, arguments: &[&str]) -> Verified {
     let run = |format: &str| {
         let mut command = Command::new(restow_binary());

@@ -223,7 +223,7 @@ async fn a_list_of_one_name_needs_only_permission_for_that_object() {
     let old_way = format!("{}/mine?timeoutSeconds=1", SECRETS.replace("/v1/", "/v1/watch/"));
     let text = eve.get(&old_way).expect(200).body.to_string();
     assert!(text.contains("mine") && !text.contains("other"), "{text}");
-    // Of an option that is given twice the first counts, for the policy and for the list.
+    // If an option occurs twice, the first one counts, for authorization and for the list.
     let twice = eve.get(&format!("{SECRETS}?{named}&fieldSelector=")).expect(200);
     assert_eq!(twice.body["items"].as_array().unwrap().len(), 1);
     for refused in [
@@ -272,7 +272,7 @@ async fn request_paths_have_one_spelling() {
     for path in ["/metrics", "/%6detrics", "//metrics", "/debug/stored-versions"] {
         assert_eq!(eve.get(path).code, 403, "{path}");
     }
-    // A query does not make another verb of a request for one object.
+    // A query does not change the verb of a request for one object.
     let one = admin.get(&format!("{SECRETS}/s?watch=true")).expect(200);
     assert_eq!(one.body["kind"], "Secret");
     assert!(matches!(admin.delete(&format!("{}/s", SECRETS.replace("/v1/", "/v1/watch/"))).code, 404 | 405));

@@ -73,7 +73,7 @@ async fn watches_on_all_connections_leave_a_reserve_for_health_and_administrator
     let server = up_with_files(folder.path(), 256);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
     let mut watches = Vec::new();
-    // As many as there are places: half of the files.
+    // As many connections as there are slots: half of the open files.
     while watches.len() < 128 {
         let mut connection = admin.connect().await.unwrap();
         let request = b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nhost: a\r\n\r\n";

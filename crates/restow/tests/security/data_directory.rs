@@ -149,7 +149,7 @@ fn a_data_directory_without_its_engine_is_refused() {
     assert!(!data.join("store/engine").exists());
 }
 
-/// A small disk of its own, gone when it is dropped.
+/// A small disk, which is removed on drop.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -178,7 +178,7 @@ fn a_full_disk_is_not_ready_and_recovers_by_itself() {
     let raw = |path: &str| server.try_kubectl(&["get", "--raw", path]);
     server.kubectl(&["create", "configmap", "before"]);
     let filler = folder.join("filler");
-    // Until there is no room; that it ends with an error is the point.
+    // Write until the disk is full. The error at the end is expected.
     output(Command::new("dd").args(["if=/dev/zero", "bs=1M"]).arg(format!("of={}", filler.display())));
     eventually_blocking("the server is not ready", || !raw("/readyz").status.success());
     let said = String::from_utf8_lossy(&raw("/readyz").stderr).to_string();

@@ -41,7 +41,7 @@ fn forms_of_get(cluster: &Cluster) {
         assert!(wide.contains(word), "{word} is missing in {wide}");
     }
     let sorted = cluster.kubectl(&["get", "cm", "--sort-by=.metadata.creationTimestamp", "-o", "name"]);
-    // The one that every namespace has is made at any time.
+    // The config map that every namespace gets can be created at any time.
     let own: Vec<&str> = sorted.lines().filter(|line| !line.ends_with("kube-root-ca.crt")).collect();
     assert_eq!(own, ["configmap/one", "configmap/two"]);
     // The field to sort by is in the object, which comes with the table.

@@ -98,7 +98,7 @@ async fn the_proxy_passes_everything_on(server: &Server) {
     let line = proxy.line();
     let address = line.rsplit(' ').next().unwrap();
     let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
-    // The machine may have no certificates of authorities, which are read even if nothing is encrypted.
+    // The machine may have no CA certificates, and the client reads them even without TLS.
     config.root_cert = Some(Vec::new());
     let maps: Api<ConfigMap> = Api::namespaced(kube::Client::try_from(config).unwrap(), "default");
     let made = maps.create(&PostParams::default(), &config_map("proxied", &[], &[])).await.unwrap();
