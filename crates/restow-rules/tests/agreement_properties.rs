@@ -24,7 +24,7 @@ enum Event {
     /// The collector runs.
     Collect { reading: Reading },
     /// A user deletes the object, or all entries in it; then every live server repairs its own entry.
-    Vandalism { whole: bool },
+    ManualEdit { whole: bool },
 }
 
 /// The part of the participants that could be read.
@@ -47,7 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => server.clone().prop_map(|server| Event::LeaseGone { server }),
         1 => server.prop_map(|server| Event::LeaseOnly { server }),
         2 => reading().prop_map(|reading| Event::Collect { reading }),
-        1 => any::<bool>().prop_map(|whole| Event::Vandalism { whole }),
+        1 => any::<bool>().prop_map(|whole| Event::ManualEdit { whole }),
     ]
 }
 
@@ -115,7 +115,7 @@ impl World {
             Event::LeaseOnly { server } => drop(self.leases.insert(*server)),
             Event::Report { server, version, reading } => self.report(*server, *version, reading),
             Event::Collect { reading } => self.collect(reading),
-            Event::Vandalism { whole } => self.vandalise(*whole),
+            Event::ManualEdit { whole } => self.edit_manually(*whole),
         }
     }
 
@@ -136,7 +136,7 @@ impl World {
         assert_eq!(again, Registration { status, dropped: vec![] }, "registering again changes nothing");
     }
 
-    fn vandalise(&mut self, whole: bool) {
+    fn edit_manually(&mut self, whole: bool) {
         match &mut self.object {
             Some(object) if !whole => object.status.storage_versions.clear(),
             object => *object = None,
@@ -217,7 +217,7 @@ proptest! {
             let before = world.object.as_ref().map(|object| object.status.clone());
             world.apply(event);
             // The time of a manual edit is unknown, so times are checked only after all other events.
-            world.check(before.as_ref(), !matches!(event, Event::Vandalism { .. }));
+            world.check(before.as_ref(), !matches!(event, Event::ManualEdit { .. }));
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct State {
     /// The storage version in discovery; `None` while the resource is not served.
     pub(crate) shown: Option<&'static str>,
     /// Whether discovery has storage version hashes.
-    pub(crate) tells: bool,
+    pub(crate) has_hashes: bool,
     /// The version that the handler writes.
     pub(crate) encoded: &'static str,
     /// The revision of each object, and the version that it is stored in.
@@ -74,7 +74,7 @@ pub(crate) fn state() -> State {
             annotations: json!({}),
         }),
         shown: Some("v2"),
-        tells: true,
+        has_hashes: true,
         encoded: "v2",
         objects: (0..30).map(|number| (format!("object-{number:02}"), (number + 1, "v1"))).collect(),
         addresses: vec!["10.0.0.1"],
@@ -178,7 +178,7 @@ impl State {
 
     fn discovery(&self, version: &str) -> Value {
         let hash = restow_api::storage_version_hash("example.com", self.shown.unwrap_or_default(), "Widget");
-        let hash = if self.tells { hash } else { String::new() };
+        let hash = if self.has_hashes { hash } else { String::new() };
         json!({"kind": "APIResourceList", "groupVersion": format!("example.com/{version}"), "resources": [
             {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget",
              "verbs": ["get", "list", "patch"], "storageVersionHash": hash},

@@ -199,17 +199,17 @@ async fn a_404_for_crds_does_not_mean_that_the_crd_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_migration_does_not_wait_for_a_resource_without_a_storage_version_hash() {
-    let untold = || State { crd: None, tells: false, ..state() };
+    let without_hashes = || State { crd: None, has_hashes: false, ..state() };
     let patient = MigrationOptions { agreement_timeout: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
-    let aggregated = shared(untold());
+    let aggregated = shared(without_hashes());
     let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
     assert!(matches!(&outcome, MigrationOutcome::NotManaged(words) if words.contains("do not say")), "{outcome:?}");
     assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
     // A document that cannot be read may have the resource.
-    let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..untold() });
+    let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..without_hashes() });
     let outcome = migrated(&down).await;
     assert!(matches!(&outcome, MigrationOutcome::NotReady { .. }), "{outcome:?}");
     // A server that cannot be queried may have the hash.
-    let hidden = shared(State { forbidden: vec!["endpointslices"], ..untold() });
+    let hidden = shared(State { forbidden: vec!["endpointslices"], ..without_hashes() });
     assert!(matches!(migrated(&hidden).await, MigrationOutcome::NoAgreement(_)));
 }

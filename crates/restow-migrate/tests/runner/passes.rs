@@ -94,7 +94,7 @@ async fn a_pass_continues_after_an_expired_continue_token_and_has_a_gap() {
 
 #[tokio::test]
 async fn a_conflict_is_no_proof() {
-    let (report, _) = check_all_is_rewritten(Server { intruders: 30, ..Server::with_objects(40) }).await;
+    let (report, _) = check_all_is_rewritten(Server { conflicts: 30, ..Server::with_objects(40) }).await;
     assert_eq!(report.progress.counts.failed, 0);
 }
 
@@ -216,7 +216,7 @@ async fn an_unreadable_object_is_checked_again_when_it_is_readable() {
 #[tokio::test(start_paused = true)]
 async fn objects_after_an_unreadable_object_without_a_known_name_are_a_gap() {
     let unreadable = vec!["object-0007".to_owned()];
-    let server = Server { unreadable, knows_its_tokens: true, ..Server::with_objects(20) };
+    let server = Server { unreadable, accepts_only_own_tokens: true, ..Server::with_objects(20) };
     let server = Arc::new(Mutex::new(server));
     let resource = StoredResource { is_namespaced: false, ..widgets() };
     let report = migrate_resource(&[instance(&server)], resource, RunOptions::default()).await.unwrap();

@@ -78,7 +78,7 @@ fn settling_for(seconds: u64) -> RunOptions {
 
 #[tokio::test(start_paused = true)]
 async fn a_rewritten_object_that_gets_a_429_response_leaves_no_clean_pass() {
-    let server = shared(Server { is_soon_tired: true, ..Server::with_objects(20) });
+    let server = shared(Server { is_soon_overloaded: true, ..Server::with_objects(20) });
     write_late(&server, 30);
     let report = migrate(&[instance(&server), instance(&server)], settling_for(35)).await.unwrap();
     assert_eq!(report.ending, RunOutcome::Proven);
@@ -106,7 +106,7 @@ async fn a_conflict_in_the_last_pass_is_no_proof() {
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(30)).await;
         // Another client writes the old version before the next write of the run.
-        late.lock().unwrap().intruders = 1;
+        late.lock().unwrap().conflicts = 1;
     });
     let report = migrate(&[instance(&server)], settling_for(35)).await.unwrap();
     assert_eq!(report.ending, RunOutcome::Proven);
@@ -238,8 +238,8 @@ async fn a_webhook_without_dry_run_support_ends_the_dry_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_without_a_response_leaves_no_clean_pass() {
-    for is_soon_tired in [false, true] {
-        let server = shared(Server { lost_answers: 1, is_soon_tired, ..Server::with_objects(1) });
+    for is_soon_overloaded in [false, true] {
+        let server = shared(Server { lost_answers: 1, is_soon_overloaded, ..Server::with_objects(1) });
         let report = run_on(&[&server]).await;
         assert_eq!(report.ending, RunOutcome::Proven);
         let changed: Vec<u64> = report.passes.iter().map(|pass| pass.rewritten).collect();
@@ -251,7 +251,8 @@ async fn a_write_without_a_response_leaves_no_clean_pass() {
 #[tokio::test(start_paused = true)]
 async fn an_object_in_a_deleted_namespace_is_reported() {
     let orphans = vec!["object-0007".to_owned()];
-    let server = Server { unreadable: orphans.clone(), orphans, knows_its_tokens: true, ..Server::with_objects(20) };
+    let server =
+        Server { unreadable: orphans.clone(), orphans, accepts_only_own_tokens: true, ..Server::with_objects(20) };
     let server = shared(server);
     let report = run_on(&[&server]).await;
     assert_eq!(report.ending, RunOutcome::SomeFailed, "{report:?}");

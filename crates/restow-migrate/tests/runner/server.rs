@@ -27,7 +27,7 @@ pub(crate) struct Server {
     /// The number of following list requests whose continue token has expired.
     pub(crate) expiries: u32,
     /// The number of following writes that conflict with another client, which writes the old version.
-    pub(crate) intruders: u32,
+    pub(crate) conflicts: u32,
     /// Objects with these names are refused.
     pub(crate) refused: Vec<String>,
     /// The conversion webhook closes the connection when it converts objects with these names.
@@ -42,7 +42,7 @@ pub(crate) struct Server {
     /// Objects that cannot be read, so that no page that one of them would be on can be listed.
     pub(crate) unreadable: Vec<String>,
     /// Whether it accepts only continue tokens of its own.
-    pub(crate) knows_its_tokens: bool,
+    pub(crate) accepts_only_own_tokens: bool,
     /// Whether it never responds.
     pub(crate) is_unresponsive: bool,
     /// Which version those objects are stored in: listed in it, they need not be converted.
@@ -50,7 +50,7 @@ pub(crate) struct Server {
     /// Whether admission changes every object that is written.
     pub(crate) is_mutating: bool,
     /// Whether it responds with 429 after each change.
-    pub(crate) is_soon_tired: bool,
+    pub(crate) is_soon_overloaded: bool,
     /// The number of following changes whose response is lost.
     pub(crate) lost_answers: u32,
     /// Objects in a namespace that is deleted.
@@ -117,7 +117,7 @@ impl Server {
             return (code, gone);
         }
         let from = start_of(&token);
-        if self.knows_its_tokens && from.ends_with('\u{7f}') {
+        if self.accepts_only_own_tokens && from.ends_with('\u{7f}') {
             return status(400, "BadRequest", "continue key is not valid");
         }
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
@@ -163,11 +163,11 @@ impl Server {
         if self.refused.iter().any(|refused| refused == name) {
             return status(422, "Invalid", "spec.size: Required value");
         }
-        let intrudes = take_one(&mut self.intruders);
-        self.revision += u64::from(intrudes);
+        let conflicts = take_one(&mut self.conflicts);
+        self.revision += u64::from(conflicts);
         let revision = self.revision + 1;
         let Some(stored) = self.objects.get_mut(name) else { return not_found(name) };
-        if intrudes {
+        if conflicts {
             *stored = Stored { revision: revision - 1, is_old: true };
         }
         if body["metadata"]["resourceVersion"].as_str() != Some(&stored.revision.to_string()) {
@@ -176,7 +176,7 @@ impl Server {
         if stored.is_old != self.is_behind || self.is_mutating {
             *stored = Stored { revision, is_old: self.is_behind };
             self.revision = revision;
-            self.overloads += u32::from(self.is_soon_tired);
+            self.overloads += u32::from(self.is_soon_overloaded);
             if take_one(&mut self.lost_answers) {
                 return status(504, "Timeout", "no answer in time");
             }

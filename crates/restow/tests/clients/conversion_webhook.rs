@@ -102,7 +102,7 @@ async fn webhooks_convert(on: On) {
     every_verb_converts(&v1, &v2, &webhook).await;
     one_bad_object_is_named(&v1, &v2, &webhook).await;
     wrong_answers_are_refused(&cluster, &v1, &v2, &webhook).await;
-    a_circle_ends(&v1, &v2, &webhook).await;
+    a_conversion_loop_ends(&v1, &v2, &webhook).await;
     a_webhook_comes_and_goes(&v2, &mut webhook).await;
     services_are_found(&cluster, &v2, &webhook).await;
     strangers_are_not_trusted(&cluster, &v1, &v2, &webhook).await;
@@ -275,7 +275,7 @@ async fn wrong_answers_are_refused(
 
 /// To convert an object, the webhook reads it from the server in the version that it is to be converted to. It is an
 /// administrator, so its requests are never refused with 429.
-async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook: &Webhook) {
+async fn a_conversion_loop_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook: &Webhook) {
     let reading = v2.clone();
     webhook.behave(move |review| {
         let (reading, review) = (reading.clone(), review.clone());
