@@ -9,7 +9,7 @@ use crate::resource::ObjectRef;
 use crate::resource::Scope;
 use crate::resource::object_meta;
 use crate::storage::key_pages::{name_of, namespace_of};
-use crate::storage::object_store::{Change, Decision as ObjectDecision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use crate::storage::watch_cache::CacheEvent;
 use crate::storage_version::Agreement;
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use http::{HeaderMap, header};
 use restow_api::{GroupResource, GroupVersion};
 use restow_apimachinery::object::Object;
 use restow_auth::authenticate::{
-    Authenticators, CertificateError, ClientCertificate, Impersonation, Secret, Shown, bearer_token,
+    Authenticators, CertificateError, ClientCertificate, Credentials, Impersonation, Secret, bearer_token,
 };
 use restow_auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
 use restow_auth::rbac::{PolicyRule, RbacKind, Replacement, Rules};
@@ -79,7 +79,7 @@ impl Access {
             agreement,
             authenticators: config.authenticators,
             authorization: config.authorization,
-            authorizer: PrivilegedGroup::in_front_of(rules.clone()),
+            authorizer: PrivilegedGroup::new(rules.clone()),
             rules,
             accounts: RwLock::default(),
         }
@@ -105,8 +105,8 @@ impl Access {
             ApiError::Unauthorized
         };
         let token = token(headers).map_err(|problem| refused(&problem))?;
-        let shown = Shown { certificate, token, path };
-        self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
+        let credentials = Credentials { certificate, token, path };
+        self.authenticators.authenticate(&credentials, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
     }
 
     /// The impersonated user, if the headers name one and the user may impersonate them.
@@ -150,7 +150,7 @@ impl Access {
             return Ok(());
         }
         if !user.is_in(MASTERS) {
-            // A small object can name many permissions, and a user can have many.
+            // The comparison can take long: a small object can name many permissions, and a user can have many.
             fair_queue::wait_for_turn(usize::MAX).await;
         }
         self.policy().check_write(user, object.as_value(), old.map(Object::as_value), name).map_err(|escalation| {
@@ -189,7 +189,7 @@ impl ServiceAccounts for Access {
         accounts.get(&(namespace.to_string(), name.to_string())).cloned()
     }
 
-    /// Tokens cannot be bound to other objects here yet.
+    /// This server does not bind tokens to objects yet.
     fn bound_object(&self, _kind: BoundKind, _namespace: &str, _name: &str) -> Option<BoundObject> {
         None
     }
@@ -291,9 +291,9 @@ struct ReconcileDefault<'a> {
 
 #[async_trait]
 impl ObjectDecision for ReconcileDefault<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let (new, value) = match reconcile(before.map(Object::as_value), self.wanted) {
-            None => return Ok(Change::Keep),
+            None => return Ok(ObjectChange::Keep),
             Some(Reconciliation::Update(value)) => (false, value),
             Some(Reconciliation::Create(value) | Reconciliation::Recreate(value)) => (true, value),
         };
@@ -304,7 +304,7 @@ impl ObjectDecision for ReconcileDefault<'_> {
             fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
             fields.insert("creationTimestamp".into(), object_meta::now().into());
         }
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 }
 
@@ -315,11 +315,11 @@ struct SetRules {
 
 #[async_trait]
 impl ObjectDecision for SetRules {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(object) = before else { return Ok(Change::Keep) };
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(object) = before else { return Ok(ObjectChange::Keep) };
         let mut object = object.clone();
         object.set("rules", Some(self.rules.clone()));
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 }
 
@@ -346,7 +346,7 @@ impl PolicyStore {
 #[async_trait]
 impl ReflectedStore for PolicyStore {
     fn replace(&self, entries: &[Entry]) {
-        // Deletions that were missed are found by comparison, so that nothing is denied meanwhile.
+        // Find missed deletions by comparison. Clearing the policy first would deny requests meanwhile.
         let present: HashSet<(&str, &str)> =
             entries.iter().map(|entry| (self.namespace(entry), name_of(&entry.key))).collect();
         for (namespace, name) in self.access.policy().names(self.kind) {

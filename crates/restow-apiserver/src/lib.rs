@@ -49,6 +49,6 @@ pub use http::connections::serve;
 pub use metrics::Metrics;
 pub use resource::ObjectRef;
 pub use server::{ApiServer, ServerConfig};
-pub use storage::object_store::{Begin, Change, Changed, Decision, ObjectStore, Written};
+pub use storage::object_store::{Begin, Changed, ObjectChange, ObjectDecision, ObjectStore, Written};
 pub use storage::watch_cache::{CacheEvent, Expired, Subscription, WatchCache};
 pub use storage_version::{Agreement, AgreementConfig, AgreementError, Guarantee, StorageVersions};

@@ -10,7 +10,7 @@ use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
 use crate::storage::key_pages::{name_of, namespace_of};
-use crate::storage::object_store::{Change, Changed, Decision};
+use crate::storage::object_store::{Changed, ObjectChange, ObjectDecision};
 use crate::storage::watch_cache::{CacheEvent, Subscription};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
@@ -60,7 +60,7 @@ enum Phase {
 }
 
 impl Namespaces {
-    /// No namespaces yet; each will get this CA.
+    /// An empty cache. Every namespace gets this CA.
     pub(crate) fn new(core: Arc<Core>, access: Arc<Access>, root_ca: Option<String>) -> Self {
         Namespaces {
             core,
@@ -126,7 +126,7 @@ impl Namespaces {
     ) -> Result<Option<Compare>, ApiError> {
         let seen = match self.phase(namespace).filter(|_| freshness == Freshness::Cached) {
             Some(seen) => Some(seen),
-            // It may be so new that the cache does not have it.
+            // The cache may not have a new namespace yet.
             None => match self.namespace_resource() {
                 Some((namespaces, version)) => {
                     let reference =
@@ -134,7 +134,7 @@ impl Namespaces {
                     let entry = self.core.objects().get(reference).await?;
                     entry.map(|entry| (phase_of(&entry.value), entry.mod_revision))
                 }
-                // A server without namespaces checks nothing.
+                // A server that does not serve namespaces checks nothing.
                 None => return Ok(None),
             },
         };
@@ -228,7 +228,7 @@ impl Namespaces {
         let reference = ObjectRef { resource: &resource, version: &version, namespace, name: ROOT_CA };
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
-        // A deletion from now on is noticed after this.
+        // Insert the namespace before the write: a deletion right after the write then removes it again.
         with_root_ca().insert(namespace.to_string());
         let ensured = self.ensure_condition(reference, wanted).await;
         if matches!(ensured, Err(_) | Ok(Some(Changed::Absent))) {
@@ -277,19 +277,19 @@ impl<'a> Ensure<'a> {
 }
 
 #[async_trait]
-impl Decision for Ensure<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Ensure<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         if let Some(before) = before {
             // The data of a config map is restored.
             let mut restored = before.clone();
             if let Some(data) = self.wanted.get("data") {
                 restored.set("data", Some(data.clone()));
             }
-            return Ok(if restored == *before { Change::Keep } else { Change::Write(restored) });
+            return Ok(if restored == *before { ObjectChange::Keep } else { ObjectChange::Write(restored) });
         }
         if std::mem::replace(&mut self.attempted, true) && self.condition.is_some() {
-            // The namespace has changed meanwhile; the next resync decides.
-            return Ok(Change::Keep);
+            // The namespace has changed meanwhile; the next resync tries again.
+            return Ok(ObjectChange::Keep);
         }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
@@ -297,7 +297,7 @@ impl Decision for Ensure<'_> {
         fields.insert("creationTimestamp".into(), object_meta::now().into());
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 
     fn conditions(&self) -> Vec<Compare> {
@@ -321,7 +321,7 @@ async fn watch_root_ca(namespaces: Arc<Namespaces>) {
     }
 }
 
-/// Forgets the namespaces whose config map changed, until the watch falls behind.
+/// Removes namespaces whose config map changed from `with_root_ca`, until the subscription expires.
 async fn forget_changed(namespaces: &Namespaces, mut subscription: Subscription) {
     while let Ok((events, _)) = subscription.next().await {
         let mut with_root_ca = namespaces.with_root_ca.lock().unwrap_or_else(PoisonError::into_inner);
@@ -349,9 +349,9 @@ impl ReflectedStore for NamespaceStore {
         self.namespaces.set(name_of(&event.key), phase);
     }
 
-    /// Retries what could not be created.
+    /// Creates missing objects.
     async fn resync(&self) {
-        // Nothing can be written before the server has started.
+        // The server cannot write before it has started.
         if !self.namespaces.core.startup().is_done() {
             return;
         }

@@ -22,15 +22,15 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-/// The largest response, beside its share for the size of the request.
+/// The base of the size limit of a response.
 const RESPONSE_BASE_BYTES: usize = 16 << 20;
-/// How many times the size of the request is added to that limit: converted objects have about the same size.
+/// The limit grows by this factor with the size of the request: converted objects have about the same size.
 const RESPONSE_GROWTH: usize = 4;
 
-/// The most concurrent calls of one webhook. This bounds a webhook that sends requests which call itself again, each call
-/// waiting for the next.
+/// The maximum number of concurrent calls of one webhook. It bounds recursion: a webhook can send requests that call it
+/// again, and each call waits for the next.
 const MAX_CALLS: usize = 100;
-/// How long a call waits if that many are running.
+/// How long a call waits when the maximum is reached.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The CAs of the operating system, loaded on first use.
@@ -75,7 +75,7 @@ pub(crate) enum WebhookError {
     /// The configuration is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// It could not be reached, or its certificate is not trusted.
+    /// The webhook could not be reached, or its certificate is not trusted.
     #[error("Post {url:?}: {reason}")]
     Call {
         /// The URL.
@@ -83,17 +83,17 @@ pub(crate) enum WebhookError {
         /// The cause.
         reason: String,
     },
-    /// Too many calls at once.
+    /// Too many calls are running.
     #[error(
         "Post {0:?}: {MAX_CALLS} calls are running and none has ended for {seconds} s; does the webhook send requests that \
          call it again?",
         seconds = QUEUE_TIMEOUT.as_secs()
     )]
     Busy(String),
-    /// It timed out.
+    /// The call timed out.
     #[error("Post {0:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
     Timeout(String),
-    /// It responded with an error code.
+    /// The webhook responded with an error code.
     #[error("the server returned {code}: {body}")]
     Refused {
         /// The HTTP code.
@@ -120,7 +120,7 @@ pub(crate) struct WebhookClient {
 }
 
 impl WebhookClient {
-    /// A client for a webhook; `ca_bundle` is PEM in base64, as configurations have it. Without one, the CAs of
+    /// A client for a webhook; `ca_bundle` is PEM in base64, as in webhook configurations. Without one, the CAs of
     /// the operating system are used.
     pub(crate) fn new(
         endpoint: Endpoint,

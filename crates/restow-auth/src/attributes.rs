@@ -1,14 +1,14 @@
-//! What someone asks to do, as far as permission depends on it.
+//! Attributes of a request that authorization depends on.
 
 use crate::User;
 use restow_apimachinery::go_syntax::quote;
 
-/// What someone asks to do.
+/// The attributes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes {
-    /// Something with API objects.
+    /// A request for API objects.
     Resource(ResourceAttributes),
-    /// Something with a path that is not of the API's objects, such as `/healthz`.
+    /// A request for a nonResourceURL, such as `/healthz`.
     Path {
         /// The HTTP method in lower case.
         verb: String,
@@ -17,7 +17,7 @@ pub enum Attributes {
     },
 }
 
-/// What someone asks to do with API objects. Empty texts mean: none, or all of them.
+/// The attributes of a request for API objects. An empty string means that the request does not name this part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceAttributes {
     /// The verb: `get`, `deletecollection`.
@@ -30,14 +30,14 @@ pub struct ResourceAttributes {
     pub resource: String,
     /// The subresource: `status`.
     pub subresource: String,
-    /// The namespace; empty for cluster-wide requests.
+    /// The namespace; empty at the cluster scope.
     pub namespace: String,
-    /// The object's name; empty for whole collections.
+    /// The object's name; empty for requests on collections.
     pub name: String,
 }
 
 impl Attributes {
-    /// A request for a path.
+    /// A request for a nonResourceURL.
     pub fn path(verb: impl Into<String>, path: impl Into<String>) -> Self {
         Attributes::Path { verb: verb.into(), path: path.into() }
     }
@@ -50,7 +50,7 @@ impl Attributes {
         }
     }
 
-    /// The namespace; empty for cluster-wide requests and paths.
+    /// The namespace; empty at the cluster scope and for nonResourceURLs.
     pub fn namespace(&self) -> &str {
         match self {
             Attributes::Resource(resource) => &resource.namespace,
@@ -58,9 +58,9 @@ impl Attributes {
         }
     }
 
-    /// What a refusal says, in Kubernetes' words: who cannot do what, and the authorizer's reason if there is one.
+    /// The message of a 403 response, as in Kubernetes: the user, the request, and the authorizer's reason if it has one.
     pub fn forbidden_message(&self, user: &User, reason: &str) -> String {
-        let message = without_markup(&self.refusal(user));
+        let message = escape_html(&self.refusal(user));
         if reason.is_empty() { message } else { format!("{message}: {reason}") }
     }
 
@@ -68,13 +68,13 @@ impl Attributes {
         let user = quote(&user.name);
         match self {
             Attributes::Path { verb, path } => format!("User {user} cannot {verb} path {}", quote(path)),
-            Attributes::Resource(asked) => {
-                let scope = match asked.namespace.as_str() {
+            Attributes::Resource(attributes) => {
+                let scope = match attributes.namespace.as_str() {
                     "" => "at the cluster scope".to_string(),
                     namespace => format!("in the namespace {}", quote(namespace)),
                 };
-                let (resource, group) = (quote(&asked.combined_resource()), quote(&asked.group));
-                format!("User {user} cannot {} resource {resource} in API group {group} {scope}", asked.verb)
+                let (resource, group) = (quote(&attributes.combined_resource()), quote(&attributes.group));
+                format!("User {user} cannot {} resource {resource} in API group {group} {scope}", attributes.verb)
             }
         }
     }
@@ -96,8 +96,8 @@ impl From<ResourceAttributes> for Attributes {
     }
 }
 
-/// Names come from the request; an answer that a browser shows must not turn them into a page.
-fn without_markup(text: &str) -> String {
+/// Escapes HTML: the names come from the request, and a browser must not render them as markup.
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_read_as_those_of_kubernetes() {
+    fn forbidden_messages_are_those_of_kubernetes() {
         let check = |attributes: Attributes, reason: &str, expected: &str| {
             assert_eq!(attributes.forbidden_message(&User::named("ann"), reason), expected);
         };

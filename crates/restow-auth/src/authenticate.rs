@@ -1,8 +1,8 @@
-//! Who asks: from what a connection and its headers show to a [`User`].
+//! Authentication: from client certificates and headers to a [`User`].
 //!
-//! As in Kubernetes, a client certificate is looked at first, then a bearer token, and who shows neither is anonymous,
-//! where that is allowed. What is shown and is not valid, or cannot be read, is refused, never treated as if nothing had been
-//! shown.
+//! As in Kubernetes, the client certificate is checked first, then the bearer token. A request with neither is anonymous,
+//! where that is allowed. A request with credentials that are invalid or unreadable is refused; it is never treated as
+//! anonymous.
 
 mod client_certificate;
 mod impersonation;
@@ -18,65 +18,65 @@ use jiff::Timestamp;
 use restow_apimachinery::go_syntax::aggregate;
 use thiserror::Error;
 
-/// The paths that Kubernetes' default policy shows to everyone.
+/// The paths that Kubernetes' default policy allows to all users (ClusterRole `system:public-info-viewer`).
 const PUBLIC_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
-/// Where requests without credentials are let through, to be judged by the policy.
+/// The paths on which requests without credentials are accepted. Authorization still applies to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnonymousAccess {
-    /// Nowhere.
+    /// No path.
     Never,
-    /// On these paths only.
+    /// Only these paths.
     Paths(Vec<String>),
-    /// Everywhere.
+    /// All paths.
     Everywhere,
 }
 
-/// What a request shows.
+/// The credentials of a request, and its path.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown<'a> {
-    /// The client's certificate, or why it could not be read. A server reads it once for a connection, with
+pub struct Credentials<'a> {
+    /// The client certificate, or the error of reading it. A server reads it once per connection, with
     /// [`ClientCertificate::read`].
     pub certificate: Option<&'a Result<ClientCertificate, CertificateError>>,
     /// The bearer token. A server takes it from the `Authorization` header with [`bearer_token`].
     pub token: Option<Secret<'a>>,
-    /// The path that is asked for.
+    /// The path of the request.
     pub path: &'a str,
 }
 
-/// A text that is never shown.
+/// A string that is never printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret<'a>(pub &'a str);
 
-/// Why nobody knows who asks. The client is only ever told "Unauthorized".
+/// Why a request is not authenticated. The response says only "Unauthorized".
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AuthenticationError {
-    /// No credentials, where they are needed.
+    /// The request has no credentials, and its path needs them.
     #[error("no credentials")]
     NoCredentials,
-    /// The certificate is not valid (any more), or says nothing.
+    /// The client certificate is expired, not yet valid or unreadable.
     #[error("{0}")]
     Certificate(CertificateError),
-    /// The token is not valid.
+    /// The bearer token is invalid.
     #[error("{0}")]
     Token(String),
 }
 
-/// All that the server accepts as proof.
+/// The authentication methods of a server.
 #[derive(Debug)]
 pub struct Authenticators {
     /// Static tokens.
     pub token_file: Option<TokenFile>,
     /// Service-account tokens.
     pub tokens: Option<Tokens>,
-    /// The audiences that stand for this API server. Credentials that name none are for these.
+    /// The audiences of this API server. A static token is valid for all of them.
     pub api_audiences: Vec<String>,
-    /// Where credentials are not needed.
+    /// The paths that need no credentials.
     pub anonymous: AnonymousAccess,
 }
 
 impl Default for Authenticators {
-    /// Certificates alone, and none where only health and version are asked for.
+    /// Only client certificates; anonymous requests for health and version are accepted.
     fn default() -> Self {
         let anonymous = AnonymousAccess::health_and_version();
         Authenticators { token_file: None, tokens: None, api_audiences: Vec::new(), anonymous }
@@ -84,7 +84,7 @@ impl Default for Authenticators {
 }
 
 impl AnonymousAccess {
-    /// Health and version, and nothing else.
+    /// Only the paths of health and version.
     pub fn health_and_version() -> Self {
         AnonymousAccess::Paths(PUBLIC_PATHS.map(String::from).into())
     }
@@ -105,14 +105,14 @@ impl std::fmt::Debug for Secret<'_> {
 }
 
 impl Authenticators {
-    /// Who asks. The user is in `system:authenticated` or `system:unauthenticated`.
+    /// The user of a request, in the group `system:authenticated` or `system:unauthenticated`.
     pub fn authenticate(
         &self,
-        shown: &Shown<'_>,
+        credentials: &Credentials<'_>,
         accounts: &dyn ServiceAccounts,
         now: Timestamp,
     ) -> Result<User, AuthenticationError> {
-        let certificate = match shown.certificate {
+        let certificate = match credentials.certificate {
             Some(Ok(certificate)) => certificate.user_at(now),
             Some(Err(error)) => Err(error.clone()),
             None => Ok(None),
@@ -120,15 +120,15 @@ impl Authenticators {
         if let Ok(Some(user)) = certificate {
             return Ok(user.clone().authenticated());
         }
-        match (shown.token, certificate) {
+        match (credentials.token, certificate) {
             (Some(token), _) => Ok(self.authenticate_token(token, None, accounts, now)?.user.authenticated()),
             (None, Err(error)) => Err(AuthenticationError::Certificate(error)),
-            (None, Ok(_)) if self.anonymous.allows(shown.path) => Ok(User::anonymous()),
+            (None, Ok(_)) if self.anonymous.allows(credentials.path) => Ok(User::anonymous()),
             (None, Ok(_)) => Err(AuthenticationError::NoCredentials),
         }
     }
 
-    /// Whose token it is. Without audiences, it must be for this API server.
+    /// The user of a token. Without `audiences`, the token must be valid for this API server.
     pub fn authenticate_token(
         &self,
         token: Secret<'_>,
@@ -158,7 +158,7 @@ impl Authenticators {
     }
 }
 
-/// The bearer token in the value of an `Authorization` header, if it holds one.
+/// The bearer token in the value of an `Authorization` header, if there is one.
 pub fn bearer_token(header: &str) -> Option<Secret<'_>> {
     let mut parts = header.trim().splitn(3, ' ');
     let scheme = parts.next()?;

@@ -1,57 +1,57 @@
-//! May they: the interface that the server asks, and the one group that no policy is asked about.
+//! Authorization: the interface that the server calls, and the privileged group `system:masters`.
 
 use crate::rbac::PolicyRule;
 use crate::user::MASTERS;
 use crate::{Attributes, User};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Decides who may do what.
+/// Authorizes requests.
 pub trait Authorizer {
-    /// Whether the user may do that, and why.
+    /// Whether the user may make a request with these attributes, with the reason.
     fn authorize(&self, user: &User, attributes: &Attributes) -> Decision;
 
-    /// All that the user may do in the namespace.
+    /// All rules that apply to the user in the namespace.
     fn rules_for(&self, user: &User, namespace: &str) -> UserRules;
 }
 
-/// An authorizer's answer. There is no "deny": policy only ever adds, and what nobody allows is refused.
+/// An authorizer's decision. There is no "deny": rules only allow, and the server refuses what no rule allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// They may.
+    /// The request is allowed.
     Allow {
-        /// Which rule says so.
+        /// The binding that allows it.
         reason: String,
     },
-    /// Nothing says that they may.
+    /// No rule allows the request.
     NoOpinion {
-        /// What kept the authorizer from knowing better; usually empty.
+        /// Errors of the evaluation, such as a missing role; usually empty.
         reason: String,
     },
 }
 
-/// All that a user may do.
+/// The rules that apply to a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRules {
     /// The rules that were found.
     pub rules: Vec<PolicyRule>,
-    /// What kept further rules from being found.
+    /// Errors because of which rules may be missing.
     pub errors: Vec<String>,
 }
 
-/// Allows everything to `system:masters` and asks the inner authorizer about everyone else, so that an administrator
-/// can repair any policy.
+/// Allows everything to `system:masters`, so that an administrator can repair any policy. The inner authorizer decides
+/// for all other users.
 #[derive(Clone, Debug, Default)]
 pub struct PrivilegedGroup<A> {
     inner: A,
 }
 
 impl Decision {
-    /// Whether they may.
+    /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Decision::Allow { .. })
     }
 
-    /// Why, or why not.
+    /// The reason of the decision.
     pub fn reason(&self) -> &str {
         match self {
             Decision::Allow { reason } | Decision::NoOpinion { reason } => reason,
@@ -60,12 +60,12 @@ impl Decision {
 }
 
 impl<A> PrivilegedGroup<A> {
-    /// Puts the privileged group in front of the authorizer.
-    pub fn in_front_of(inner: A) -> Self {
+    /// Wraps an authorizer.
+    pub fn new(inner: A) -> Self {
         PrivilegedGroup { inner }
     }
 
-    /// The authorizer behind.
+    /// The wrapped authorizer.
     pub fn inner(&self) -> &A {
         &self.inner
     }
@@ -94,8 +94,8 @@ impl<A: Authorizer + ?Sized> Authorizer for Arc<A> {
     }
 }
 
-/// For a policy that a watch keeps up to date. A writer that died half-way left a table that is at worst one object
-/// behind, so its poison is ignored. What takes long is asked of the policy as it was, so that nobody waits for it.
+/// For a policy that a watch keeps up to date. A poisoned lock is ignored: a writer that panicked left a table that is at
+/// most one object behind. `rules_for` takes long, so it works on a snapshot and does not hold the lock.
 impl<A: Authorizer> Authorizer for RwLock<Arc<A>> {
     fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
         self.read().unwrap_or_else(PoisonError::into_inner).authorize(user, attributes)

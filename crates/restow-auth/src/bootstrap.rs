@@ -1,7 +1,7 @@
-//! The roles and bindings that every cluster has, and how they are kept in step with the objects that exist.
+//! The default roles and bindings of every cluster, and how existing objects are reconciled with them.
 //!
-//! The policy is a table, `default_policy.txt`; `table.rs` makes objects of it. At each start the server compares every
-//! one with what is stored, with [`reconcile`], and writes what that returns.
+//! The policy is a table, `default_policy.txt`; `table.rs` makes objects of it. At each start the server compares each
+//! object with the stored one ([`reconcile`]) and writes the result.
 
 mod reconcile;
 mod table;
@@ -14,7 +14,7 @@ pub use reconcile::{Reconciliation, reconcile};
 use restow_tables::{checked, default_policy};
 use serde_json::Value;
 
-/// An object that says `"true"` here is completed at every start; one that says `"false"` is left alone.
+/// The server reconciles an object with the value `"true"` at each start, and never changes one with `"false"`.
 pub const AUTOUPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// The label of the objects of the default policy.
 pub const BOOTSTRAPPING_LABEL: &str = "kubernetes.io/bootstrapping";

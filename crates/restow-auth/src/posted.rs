@@ -1,4 +1,4 @@
-//! Objects that clients post to have something done, as far as they are read: reviews and token requests.
+//! Objects that clients post and the server does not store: reviews and token requests. Only the fields that are read.
 
 use serde::Deserialize;
 

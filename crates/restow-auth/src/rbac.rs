@@ -1,8 +1,8 @@
-//! Role-based access control: what Roles and ClusterRoles allow, to whom their bindings give it.
+//! Role-based access control: Roles and ClusterRoles allow requests, and bindings grant them to subjects.
 //!
-//! [`Rules`] is a table of all four kinds in memory, kept up to date object by object. It answers whether a user may
-//! do something, what a user may do at all, whether a user may write a role or a binding without gaining power, and
-//! which aggregated ClusterRoles are out of date. It reads and writes nothing itself.
+//! [`Rules`] is a table of all four kinds in memory, updated object by object. It authorizes requests, lists the rules of
+//! a user, checks writes of roles and bindings for privilege escalation, and finds aggregated ClusterRoles that are out
+//! of date. It does no I/O.
 
 mod aggregation;
 mod bindings;
@@ -17,7 +17,7 @@ mod rules;
 mod tests;
 
 pub use cover::uncovered;
-pub use escalation::{Escalation, RoleGrant, same_but_for_collection};
+pub use escalation::{Escalation, RoleGrant, only_gc_fields_changed};
 pub use objects::{Malformed, RbacKind, RoleKind, RoleRef, Subject};
 pub use policy_rule::PolicyRule;
 pub use rules::{Replacement, Rules};

@@ -1,5 +1,5 @@
-//! The API kinds that ask who someone is and what they may do. Each function takes the object that was posted and
-//! returns the object to answer with; nothing is stored.
+//! Reviews: SubjectAccessReview and its variants, SelfSubjectReview, TokenReview. Each function takes the posted object and
+//! returns the object of the response. Reviews are not stored.
 
 mod self_subject;
 mod subject_access;
@@ -19,13 +19,13 @@ use restow_apimachinery::typed::WrongType;
 use serde_json::Value;
 use thiserror::Error;
 
-/// A review that cannot be answered.
+/// Why a review is refused.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum ReviewError {
-    /// Fields break rules.
+    /// Fields are invalid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Invalid(Vec<FieldError>),
-    /// The request makes no sense.
+    /// The request is malformed.
     #[error("{0}")]
     BadRequest(String),
 }
@@ -36,11 +36,11 @@ impl From<WrongType> for ReviewError {
     }
 }
 
-/// The posted object, with this status.
+/// The posted object with this status.
 fn with_status(request: &Value, status: Value) -> Value {
-    let mut answer = request.clone();
-    if let Some(fields) = answer.as_object_mut() {
+    let mut review = request.clone();
+    if let Some(fields) = review.as_object_mut() {
         fields.insert("status".into(), status);
     }
-    answer
+    review
 }

@@ -1,8 +1,8 @@
-//! Tokens for programs: signed by the server, tied to a service account and to an object that must still exist, and
-//! expiring.
+//! Service account tokens. The server signs them; each expires, and is bound to a service account and optionally to an
+//! object. A token is invalid when one of them is deleted.
 //!
-//! [`Tokens`] issues them (`TokenRequest`), verifies them, and publishes the keys with which others can verify them
-//! (OpenID discovery). It looks nothing up itself: [`ServiceAccounts`] is the server's view of what exists.
+//! [`Tokens`] issues tokens (`TokenRequest`), verifies them, and publishes the keys with which others can verify them
+//! (OpenID discovery). It does not read objects itself: the server implements [`ServiceAccounts`].
 
 mod claims;
 mod discovery;
@@ -21,16 +21,16 @@ pub use keys::{KeyError, SigningKey, VerifyingKey};
 pub use tokens::{TokenOptions, Tokens};
 pub use verify_token::VerifyError;
 
-/// What exists, as far as tokens depend on it.
+/// Reads the objects that tokens depend on.
 pub trait ServiceAccounts {
-    /// The uid of the service account, if it exists and was not deleted.
+    /// The uid of the service account, if it exists and is not being deleted.
     fn uid_of(&self, namespace: &str, name: &str) -> Option<String>;
 
-    /// The object that a token is bound to, if it exists and was not deleted. Nodes have no namespace.
+    /// The object that a token is bound to, if it exists and is not being deleted. Nodes have no namespace.
     fn bound_object(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<BoundObject>;
 }
 
-/// The kinds of objects that a token can be bound to: it is valid only as long as they exist.
+/// The kinds of objects that a token can be bound to. The token is invalid when the object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundKind {
     /// A pod of the service account.
@@ -46,13 +46,13 @@ pub enum BoundKind {
 pub struct BoundObject {
     /// Its uid.
     pub uid: String,
-    /// For a pod: the service account it runs as.
+    /// For a pod: the name of its service account.
     pub service_account_name: String,
-    /// For a pod: the node it runs on; empty when it has none yet.
+    /// For a pod: the name of its node; empty before it is scheduled.
     pub node_name: String,
 }
 
-/// A service account for which a token is asked.
+/// The service account of a token request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account<'a> {
     /// Its namespace.
@@ -73,7 +73,7 @@ impl BoundKind {
         }
     }
 
-    /// The resource that objects of the kind are.
+    /// The plural resource name of the kind.
     pub fn resource(self) -> &'static str {
         match self {
             BoundKind::Pod => "pods",

@@ -1,4 +1,5 @@
-//! Who asks: a name and groups, as authentication found them. Nothing here knows how they were proven.
+//! The authenticated user of a request: name, uid, groups and extra fields. How the user was authenticated is not part
+//! of this file.
 
 use restow_api::validation::is_dns1123_subdomain;
 use restow_apimachinery::go_syntax::quote;
@@ -7,73 +8,74 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The name of a user who showed no credentials.
+/// The user name of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group of everyone who showed valid credentials.
+/// The group of all users with valid credentials.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everyone who did not.
+/// The group of requests without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The group that may do everything, before any policy is asked.
+/// The group that is allowed everything; the server does not evaluate RBAC for it.
 pub const MASTERS: &str = "system:masters";
 /// The group of all service accounts.
 pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// The key in a user's extra fields that names the credential that was shown, without revealing it.
+/// The key in a user's extra fields that identifies the credential without revealing it.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
-/// The namespace of the cluster's own controllers.
+/// The namespace of the control plane's own service accounts.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 const NAMESPACE_MAX_BYTES: usize = 63;
 
-/// Who asks.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// What tells apart users who had the same name at different times; may be empty.
+    /// Distinguishes users that had the same name at different times; may be empty.
     pub uid: String,
-    /// The groups, in the order in which they were found.
+    /// The groups, in the order of the credential.
     pub groups: Vec<String>,
-    /// Anything else that the authenticator knows.
+    /// Further information from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// A token that was accepted.
+/// The result of authenticating a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// Whose it is; not yet in the group of the authenticated.
+    /// The user of the token; `system:authenticated` is not added yet.
     pub user: User,
-    /// Those of the wanted audiences that it is for.
+    /// The requested audiences that the token is valid for.
     pub audiences: Vec<String>,
 }
 
 impl User {
-    /// A user of this name with no groups yet.
+    /// A user of this name, without groups.
     pub fn named(name: impl Into<String>) -> Self {
         User { name: name.into(), ..User::default() }
     }
 
-    /// The user that stands for everyone without credentials.
+    /// The user of all requests without credentials.
     pub fn anonymous() -> Self {
         User::named(ANONYMOUS).with_group(UNAUTHENTICATED)
     }
 
-    /// A service account, with the groups that go with it.
+    /// The user of a service account, with its groups.
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let name = service_account_username(namespace, name);
         User { name, uid: uid.into(), groups: service_account_groups(namespace), extra: BTreeMap::new() }
     }
 
-    /// The same user, also in this group.
+    /// Adds a group.
     pub fn with_group(mut self, group: impl Into<String>) -> Self {
         self.groups.push(group.into());
         self
     }
 
-    /// The same user, also in the group of the authenticated, unless it is anonymous or says itself which it is.
+    /// Adds the group `system:authenticated`, unless the user is anonymous or already in it or in
+    /// `system:unauthenticated`.
     pub fn authenticated(self) -> Self {
-        let settled = self.name == ANONYMOUS || self.is_in(AUTHENTICATED) || self.is_in(UNAUTHENTICATED);
-        if settled { self } else { self.with_group(AUTHENTICATED) }
+        let has_group = self.name == ANONYMOUS || self.is_in(AUTHENTICATED) || self.is_in(UNAUTHENTICATED);
+        if has_group { self } else { self.with_group(AUTHENTICATED) }
     }
 
     /// Whether the user is in the group.
@@ -81,9 +83,10 @@ impl User {
         self.groups.iter().any(|own| own == group)
     }
 
-    /// Whom the user shares places and turns with. Whoever may write in a namespace can make any number of service accounts
-    /// there, so those of a namespace count as one; only who controls the cluster makes accounts in `kube-system`.
-    pub fn flow(&self) -> Cow<'_, str> {
+    /// The flow of the user's requests, for limits and fair queues. The service accounts of a namespace share one flow: a
+    /// user that may write in the namespace can create any number of them. In `kube-system` each account has its own
+    /// flow, because only cluster administrators create accounts there.
+    pub fn flow_distinguisher(&self) -> Cow<'_, str> {
         match split_service_account_username(&self.name) {
             Some((namespace, _)) if namespace != SYSTEM_NAMESPACE => {
                 Cow::Owned(format!("{SERVICE_ACCOUNTS}:{namespace}"))
@@ -92,7 +95,7 @@ impl User {
         }
     }
 
-    /// The user as a `UserInfo` of `authentication.k8s.io/v1`: fields without a value are left out.
+    /// The user as a `UserInfo` of `authentication.k8s.io/v1`: empty fields are omitted.
     pub fn to_user_info(&self) -> Value {
         let mut info = Map::new();
         for (field, value) in [("username", &self.name), ("uid", &self.uid)] {
@@ -110,7 +113,7 @@ impl User {
     }
 }
 
-/// For logs: the name, and the groups in brackets.
+/// For logs: the name and the groups.
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]", quote(&self.name), self.groups.join(","))
@@ -122,12 +125,13 @@ pub fn service_account_username(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
 }
 
-/// The groups of a service account, but for that of the authenticated.
+/// The groups of a service account, without `system:authenticated`.
 pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![SERVICE_ACCOUNTS.into(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
-/// The namespace and name in a service account's user name; nothing when it is not one.
+/// The namespace and the name of a service account, from its user name; `None` if the name is not one of a service
+/// account.
 pub fn split_service_account_username(username: &str) -> Option<(&str, &str)> {
     let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let namespace_is_label = namespace.len() <= NAMESPACE_MAX_BYTES && !namespace.contains('.');
@@ -141,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_with_credentials_is_authenticated_once() {
+    fn the_authenticated_group_is_added_once() {
         let check = |user: User, groups: &[&str]| assert_eq!(user.authenticated().groups, groups);
         check(User::named("ann"), &[AUTHENTICATED]);
         check(User::named("ann").with_group("dev"), &["dev", AUTHENTICATED]);

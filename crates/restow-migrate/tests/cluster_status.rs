@@ -1,5 +1,5 @@
-//! What is shown of a cluster that does not tell everything: resources of aggregated API servers, missing permissions, and
-//! API servers that cannot be reached from here. The cluster is made of plain answers.
+//! The status of a cluster with incomplete information: resources of aggregated API servers, missing permissions, and API
+//! servers that cannot be reached. The cluster is a table of responses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,10 +15,10 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslice
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Answers by path, with their codes. What has none is not found.
+/// Responses by path, with their codes. Other paths are not found.
 type Answers = BTreeMap<&'static str, (u16, Value)>;
 
-/// A cluster with a core group whose servers tell their storage versions, and an aggregated one whose server does not.
+/// A cluster with a core group that has storage version hashes in discovery, and an aggregated group that has none.
 fn answers() -> Answers {
     let verbs = json!(["get", "list", "patch", "create"]);
     let resource = |name: &str, kind: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
@@ -69,7 +69,7 @@ async fn look_at(answers: Answers) -> ClusterStatus {
                 let body = body.to_string();
                 let head = format!("HTTP/1.1 {code} x\r\ncontent-type: application/json\r\nconnection: close\r\n");
                 let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
-                // A client that has gone needs no answer.
+                // A client that has disconnected needs no response.
                 let _ = connection.write_all(answer.as_bytes()).await;
             });
         }
@@ -81,7 +81,7 @@ async fn look_at(answers: Answers) -> ClusterStatus {
 }
 
 #[tokio::test]
-async fn a_resource_whose_server_does_not_say_is_not_managed_and_no_disagreement() {
+async fn a_resource_without_a_storage_version_hash_is_not_managed_and_no_disagreement() {
     let overview = look_at(answers()).await;
     let shown: Vec<(&str, bool, bool)> = overview
         .resources
@@ -93,7 +93,7 @@ async fn a_resource_whose_server_does_not_say_is_not_managed_and_no_disagreement
 }
 
 #[tokio::test]
-async fn what_aggregated_servers_serve_is_not_managed_whatever_they_say() {
+async fn resources_of_aggregated_servers_are_not_managed() {
     let mut answers = answers();
     let mut document = answers["/apis/projectcalico.org/v3"].1.clone();
     document["resources"][0]["storageVersionHash"] = json!("abc=");
@@ -107,7 +107,7 @@ async fn what_aggregated_servers_serve_is_not_managed_whatever_they_say() {
     assert!(!policies.is_managed && policies.disagreement.is_none() && policies.storage_version.is_none());
     assert!(policies.aggregated.as_ref().is_some_and(|words| words.contains("calico/api")), "{policies:?}");
     assert!(overview.resources[0].is_managed && overview.resources[0].aggregated.is_none());
-    // Nobody knows what a group has whose server is down, nor who serves what, without the permission to see it.
+    // The resources of a group are unknown while its server is down, and aggregated groups without the permission to list.
     answers.insert(SERVICES, forbidden(SERVICES));
     let (_, down) = forbidden("it");
     answers.insert("/apis/projectcalico.org/v3", (503, down));
@@ -118,7 +118,7 @@ async fn what_aggregated_servers_serve_is_not_managed_whatever_they_say() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_told_and_the_rest_is_shown() {
+async fn missing_permissions_are_reported_and_the_rest_is_shown() {
     let mut answers = answers();
     answers.insert(CRDS, forbidden(CRDS));
     let reports = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
@@ -129,7 +129,7 @@ async fn what_may_not_be_read_is_told_and_the_rest_is_shown() {
 }
 
 #[tokio::test]
-async fn where_no_server_can_be_reached_by_itself_all_that_the_common_address_tells_is_shown() {
+async fn if_no_server_is_reachable_directly_the_common_address_is_shown() {
     let mut answers = answers();
     let slice = |port: u16| {
         json!({"metadata": {"name": format!("s{port}")}, "addressType": "IPv4", "ports": [{"name": "https", "port": port}],
@@ -142,6 +142,6 @@ async fn where_no_server_can_be_reached_by_itself_all_that_the_common_address_te
     let maps = &overview.resources[0];
     assert_eq!(maps.resource, "configmaps");
     assert!(maps.disagreement.is_some(), "servers that cannot be queried may store anything");
-    let told: Vec<&str> = maps.servers.values().map(String::as_str).collect();
-    assert!(told.contains(&"v1") && told.contains(&NO_ANSWER), "{told:?}");
+    let shown: Vec<&str> = maps.servers.values().map(String::as_str).collect();
+    assert!(shown.contains(&"v1") && shown.contains(&NO_ANSWER), "{shown:?}");
 }

@@ -21,13 +21,13 @@ enum Event {
     LeaseGone { server: usize },
     /// A server takes its lease and dies before it reports.
     LeaseOnly { server: usize },
-    /// The collector looks.
+    /// The collector runs.
     Collect { reading: Reading },
-    /// Somebody deletes the object, or all entries in it, and every server that lives puts its own right.
-    Vandalism { whole: bool },
+    /// A user deletes the object, or all entries in it; then every live server repairs its own entry.
+    ManualEdit { whole: bool },
 }
 
-/// How much of the list of participants could be read.
+/// The part of the participants that could be read.
 #[derive(Clone, Debug)]
 enum Reading {
     Whole,
@@ -47,7 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => server.clone().prop_map(|server| Event::LeaseGone { server }),
         1 => server.prop_map(|server| Event::LeaseOnly { server }),
         2 => reading().prop_map(|reading| Event::Collect { reading }),
-        1 => any::<bool>().prop_map(|whole| Event::Vandalism { whole }),
+        1 => any::<bool>().prop_map(|whole| Event::ManualEdit { whole }),
     ]
 }
 
@@ -58,7 +58,7 @@ fn id(server: usize) -> ServerId {
 #[derive(Default)]
 struct World {
     leases: BTreeSet<usize>,
-    /// What each server reported under the lease that it has.
+    /// The report of each server under its current lease.
     reports: BTreeMap<usize, ServerReport>,
     object: Option<StorageVersion>,
     seconds: i64,
@@ -92,7 +92,7 @@ impl World {
         object.status = status;
     }
 
-    /// Nobody whose lease exists, or may exist, loses an entry.
+    /// No server with a lease that exists, or may exist, loses its entry.
     fn check_dropped(&self, dropped: &[String], reading: &Reading) {
         for name in dropped {
             let server = NAMES.iter().position(|other| other == name).unwrap();
@@ -115,7 +115,7 @@ impl World {
             Event::LeaseOnly { server } => drop(self.leases.insert(*server)),
             Event::Report { server, version, reading } => self.report(*server, *version, reading),
             Event::Collect { reading } => self.collect(reading),
-            Event::Vandalism { whole } => self.vandalise(*whole),
+            Event::ManualEdit { whole } => self.edit_manually(*whole),
         }
     }
 
@@ -128,7 +128,7 @@ impl World {
         self.check_dropped(&dropped, reading);
         assert!(status.storage_versions.contains(&own.entry()), "the own entry is there");
         self.write(status.clone());
-        assert!(is_reported(self.object.as_ref(), &own, self.now()), "what was written says what was reported");
+        assert!(is_reported(self.object.as_ref(), &own, self.now()), "the written object has the report");
         self.reports.insert(server, own.clone());
 
         let later = self.now() + SignedDuration::from_hours(1);
@@ -136,7 +136,7 @@ impl World {
         assert_eq!(again, Registration { status, dropped: vec![] }, "registering again changes nothing");
     }
 
-    fn vandalise(&mut self, whole: bool) {
+    fn edit_manually(&mut self, whole: bool) {
         match &mut self.object {
             Some(object) if !whole => object.status.storage_versions.clear(),
             object => *object = None,
@@ -147,9 +147,9 @@ impl World {
             self.write(status);
         }
         for own in self.reports.values() {
-            assert!(is_reported(self.object.as_ref(), own, self.now()), "nobody undoes what another put right");
+            assert!(is_reported(self.object.as_ref(), own, self.now()), "no server undoes the repair of another");
         }
-        // Where nobody is left to put it right, the next look removes what is empty.
+        // If no server is left to repair it, the next run of the collector removes the empty object.
         if self.reports.is_empty() {
             self.object = None;
         }
@@ -173,30 +173,34 @@ impl World {
         }
         if matches!(reading, Reading::Whole) {
             let alive = |name: &str| self.leases.iter().any(|server| NAMES[*server] == name);
-            assert!(self.entries().iter().all(|(name, _)| alive(name)), "no leftovers after a look at everything");
+            assert!(self.entries().iter().all(|(name, _)| alive(name)), "nothing is left over after a complete run");
             let has_entry = |server: &usize| self.entries().iter().any(|(name, _)| name == NAMES[*server]);
             let versions: BTreeSet<String> = self.entries().into_iter().map(|(_, version)| version).collect();
             let agreed = versions.len() == 1 && self.leases.iter().all(has_entry);
             let common = self.object.as_ref().and_then(|object| object.status.common_encoding_version.clone());
-            assert_eq!(common.is_some(), agreed, "all who take part have reported the same, or nobody agrees");
+            assert_eq!(
+                common.is_some(),
+                agreed,
+                "there is an agreement exactly if all participants have reported the same"
+            );
         }
     }
 
-    /// What holds after every event.
-    fn check(&self, before: Option<&StorageVersionStatus>, told: bool) {
+    /// The properties that hold after every event.
+    fn check(&self, before: Option<&StorageVersionStatus>, time_is_known: bool) {
         let Some(object) = &self.object else { return };
         assert_eq!(validate_storage_version(object), [], "{object:?}");
         let encodings: BTreeSet<&String> =
             object.status.storage_versions.iter().map(|entry| &entry.encoding_version).collect();
         let common = object.status.common_encoding_version.clone();
         if let Some(common) = &common {
-            assert_eq!(Vec::from_iter(&encodings), [&common], "an agreement is what all entries say");
+            assert_eq!(Vec::from_iter(&encodings), [&common], "an agreement is the version of all entries");
         }
         assert_eq!(disagreement(object).is_none(), encodings.len() < 2);
         let [condition] = &object.status.conditions[..] else { panic!("one condition: {object:?}") };
         assert_eq!(condition.status == ConditionStatus::True, common.is_some());
 
-        let Some(before) = before.filter(|_| told) else { return };
+        let Some(before) = before.filter(|_| time_is_known) else { return };
         let moved = before.conditions[0].last_transition_time != condition.last_transition_time;
         let news = before.common_encoding_version != object.status.common_encoding_version;
         assert_eq!(moved, news, "the transition time moves when there is news, and only then");
@@ -212,8 +216,8 @@ proptest! {
         for event in &events {
             let before = world.object.as_ref().map(|object| object.status.clone());
             world.apply(event);
-            // An edit by hand tells nobody when it came, so times mean something in all other steps only.
-            world.check(before.as_ref(), !matches!(event, Event::Vandalism { .. }));
+            // The time of a manual edit is unknown, so times are checked only after all other events.
+            world.check(before.as_ref(), !matches!(event, Event::ManualEdit { .. }));
         }
     }
 }

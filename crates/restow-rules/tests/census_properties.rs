@@ -1,4 +1,4 @@
-//! Whatever lies in a store and whatever the API servers say: "nothing old is stored" is said only when it is known.
+//! Random stores and responses of API servers: the verdict is "current" only if it is known that nothing old is stored.
 
 use proptest::prelude::*;
 use restow_api::{StorageVersionHash, storage_version_hash};
@@ -35,7 +35,7 @@ fn object(api_version: &str, kind: &str) -> Vec<u8> {
     format!(r#"{{"apiVersion":"{api_version}","kind":"{kind}"}}"#).into_bytes()
 }
 
-/// A stored value: its key, its bytes, and what must come of it.
+/// A stored value: its key, its bytes, and the expected verdict.
 type Value = (&'static str, Vec<u8>, CensusVerdict);
 
 fn known() -> impl Strategy<Value = Value> {
@@ -88,7 +88,7 @@ fn evidence(values: &[Value]) -> CensusEvidence {
     }
 }
 
-fn judged(values: &[Value]) -> CensusReport {
+fn census(values: &[Value]) -> CensusReport {
     evaluate(&evidence(values))
 }
 
@@ -106,26 +106,26 @@ proptest! {
             () if has(CensusVerdict::Unknown) => CensusVerdict::Unknown,
             () => CensusVerdict::Current,
         };
-        let report = judged(&values);
+        let report = census(&values);
         prop_assert_eq!(report.verdict, expected);
-        // Nothing is left out of what is shown.
+        // The report counts every value.
         let kinds: u64 = report.kinds.iter().flat_map(|kind| kind.stored.values()).sum();
         let opaque: u64 = report.opaque.iter().map(|values| values.row.count).sum();
         prop_assert_eq!(kinds + opaque, values.len() as u64);
     }
 
     #[test]
-    fn one_unknown_is_enough_to_say_nothing(
+    fn one_unknown_value_makes_the_verdict_unknown(
         mut values in proptest::collection::vec(known(), 0..8),
         unknown in unknown(),
         place in any::<proptest::sample::Index>(),
     ) {
         values.insert(place.index(values.len() + 1), unknown);
-        prop_assert_eq!(judged(&values).verdict, CensusVerdict::Unknown);
+        prop_assert_eq!(census(&values).verdict, CensusVerdict::Unknown);
     }
 
     #[test]
-    fn nothing_is_said_of_a_store_that_is_not_known_to_be_that_of_the_cluster(
+    fn the_verdict_is_unknown_unless_the_store_is_known_to_be_that_of_the_cluster(
         values in proptest::collection::vec(prop_oneof![known(), old(), unknown()], 0..8),
         is_other in any::<bool>(),
     ) {
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn no_doubt_ends_in_a_proof(
+    fn a_store_with_doubts_is_never_proven(
         values in proptest::collection::vec(known(), 0..8),
         several_revisions in any::<bool>(),
         is_elsewhere in any::<bool>(),
@@ -156,8 +156,8 @@ proptest! {
 }
 
 #[test]
-fn nothing_stored_proves_nothing() {
-    let report = judged(&[]);
+fn an_empty_store_proves_nothing() {
+    let report = census(&[]);
     assert_eq!(report.verdict, CensusVerdict::Unknown);
     assert_eq!(report.doubts, [Doubt::NothingStored]);
 }
@@ -190,7 +190,7 @@ fn a_verdict_on_some_resources_ignores_only_other_resources() {
     let widget = ("/example.com/widgets/b", object("example.com/v2", "Widget"), CensusVerdict::Current);
     check(&[widget.clone(), secret.clone()], "widgets.example.com", CensusVerdict::Current);
     check(&[widget.clone(), secret], "secrets", CensusVerdict::Unknown);
-    // Bytes that cannot be read, and objects of a strange kind, in the folder of what was asked for.
+    // Unreadable bytes, and objects of an unexpected kind, under the keys of the requested resource.
     let foreign = ("/example.com/widgets/c", b"?".to_vec(), CensusVerdict::Unknown);
     check(&[widget.clone(), foreign.clone()], "widgets.example.com", CensusVerdict::Unknown);
     check(&[widget.clone(), foreign], "secrets", CensusVerdict::Current);

@@ -1,5 +1,5 @@
-//! Holders that renew, die and are suspended, and observers that read when they can: a lease that is renewed in time is
-//! never mistaken for expired, and one that is not is, soon.
+//! Random holders that renew, die and are suspended, and random observers: a lease that is renewed in time never counts as
+//! expired, and any other lease soon does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ struct Observer {
 }
 
 impl Observer {
-    /// Reads the lease, which was renewed so many times, and tells whether it has expired.
+    /// Reads the lease, which was renewed so many times. Returns whether it has expired.
     fn reads(&mut self, renewals: usize, asked: u64, answered: u64) -> bool {
         let revision = ResourceVersion::new(renewals.to_string());
         let lease = SeenLease { name: "a", revision: &revision, duration_seconds: Some(10) };
@@ -31,7 +31,7 @@ impl Observer {
     }
 }
 
-/// How many of these moments have come.
+/// The number of these moments that have passed.
 fn count(moments: &[u64], now: u64) -> usize {
     moments.iter().filter(|moment| **moment <= now).count()
 }
@@ -42,7 +42,7 @@ fn moments(pauses: &[u64]) -> Vec<u64> {
 }
 
 proptest! {
-    /// However often, seldom and slowly somebody reads: whoever renews in time is alive.
+    /// The lease of a holder that renews in time does not expire, with any frequency and duration of reads.
     #[test]
     fn a_lease_that_is_renewed_in_time_never_expires(
         renewals in vec(1..=LASTS, 1..60),
@@ -53,7 +53,7 @@ proptest! {
         let mut now = 0;
         for (pause, takes, part) in reads {
             let (asked, answered) = (now + pause, now + pause + takes);
-            // The answer is what the store held at some moment between the two.
+            // The response is the content of the store at some moment between the two.
             let held = asked + (takes as f64 * part) as u64;
             now = answered;
             if held > *renewals.last().unwrap() {
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// A holder that dies is noticed by whoever looks about once a second: after the lease's duration, and soon after it.
+    /// An observer that reads about once a second notices a dead holder after the lease's duration, and soon after it.
     #[test]
     fn the_lease_of_a_dead_server_expires_in_time(
         lived in vec(1..=RENEWED, 0..20),
@@ -85,10 +85,10 @@ proptest! {
         }
     }
 
-    /// Holder and observer are suspended together, as on one machine, for any time: nobody is considered gone. What is
-    /// counted while they are awake is their timers' time; the observer's time since boot runs through.
+    /// Holder and observer are suspended together, as on one machine, for any time: the lease does not expire. Their timers
+    /// stop while they are suspended; the observer's time since boot does not.
     #[test]
-    fn sleeping_together_costs_nobody_the_lease(
+    fn no_lease_expires_while_holder_and_observer_are_suspended(
         awake in vec(LASTS..=40_000_u64, 1..12),
         asleep in vec(0..=100_000_000_u64, 12),
         first_read in 0..READ,

@@ -1,4 +1,4 @@
-//! What a single server reports, against what a real Kubernetes 1.37 reported.
+//! The reports of a single server, compared with those of a real Kubernetes 1.37.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! The trigger under random upgrades, downgrades, interruptions and gaps: what is stored is always among what it says.
+//! The trigger under random upgrades, downgrades, interruptions and gaps: it always reports every stored version.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,13 +18,13 @@ const SERVERS: usize = 3;
 enum Event {
     /// A server is upgraded or downgraded, and writes at once.
     Change { server: usize, version: u8 },
-    /// The controller looks. With `effects`, it dies after so many of them.
+    /// The controller makes a pass. With `effects`, it dies after so many of them.
     Pass { effects: Option<usize> },
-    /// The controller restarts: what it saw since the last pass is forgotten.
+    /// The controller restarts, and loses what it saw since the last pass.
     Restart,
     /// The running migration comes to its end; it fails if the agreement changed, or for a reason of its own.
     End { well: bool },
-    /// Somebody applies a migration that names nothing but the resource.
+    /// A user applies a migration that names only the resource.
     Ask,
     /// Time passes.
     Wait { minutes: i64 },
@@ -55,18 +55,18 @@ struct World {
     state: Option<StorageStateStatus>,
     migrations: Vec<KnownMigration>,
     created: u32,
-    /// How many migrations somebody else created.
+    /// The number of migrations that users created.
     asked: usize,
     /// Versions seen since the last pass that was carried out to its end.
     seen: Vec<StorageVersionHash>,
     restarted: bool,
-    /// What the CRD says of itself, where there is one.
+    /// The storage version and stored versions of the CRD, if there is one.
     recorded: Option<BTreeSet<StorageVersionHash>>,
 }
 
 impl World {
-    /// A resource of a CRD, or a built-in one. A CRD's stored versions may be untrue at first: somebody wrote
-    /// them by hand.
+    /// A resource of a CRD, or a built-in one. A CRD's stored versions may be wrong at first: a
+    /// user edited them.
     fn new(is_custom: bool) -> Self {
         World {
             recorded: is_custom.then(|| BTreeSet::from([hash(1)])),
@@ -201,7 +201,7 @@ impl World {
         let (now, current, agreed) = (self.now(), self.agreement_revision(), self.agreed().map(hash));
         let Some(running) = self.migrations.iter_mut().find(|migration| migration.is_live()) else { return };
         if running.author == Author::Somebody {
-            // It is for whatever is agreed on.
+            // It has no target of its own, so the agreed version counts.
             (running.target, running.agreement_revision) = (agreed.clone(), current.clone());
         }
         if well && agreed.is_some() && running.agreement_revision == current {
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// What holds after each pass that was carried out.
+    /// The properties that hold after each complete pass.
     fn check_after_pass(&mut self) {
         self.seen.clear();
         self.restarted = false;
@@ -222,9 +222,9 @@ impl World {
         let covered = |version: &StorageVersionHash| {
             persisted.contains(version) || persisted.iter().any(|hash| hash.is_unknown())
         };
-        assert!(self.stored.iter().all(covered), "{:?} is stored, {persisted:?} is said", self.stored);
-        let is_by_somebody = |migration: &&KnownMigration| migration.author == Author::Somebody;
-        assert_eq!(self.migrations.iter().filter(is_by_somebody).count(), self.asked, "none of them is removed");
+        assert!(self.stored.iter().all(covered), "{:?} is stored, {persisted:?} is reported", self.stored);
+        let is_by_a_user = |migration: &&KnownMigration| migration.author == Author::Somebody;
+        assert_eq!(self.migrations.iter().filter(is_by_a_user).count(), self.asked, "none of them is removed");
         assert_eq!(persisted.iter().collect::<BTreeSet<_>>().len(), persisted.len(), "a version is listed twice");
 
         let live: Vec<_> = self.live().collect();
@@ -244,14 +244,14 @@ impl World {
                     self.migrations.iter().any(|migration| matches!(migration.state, MigrationState::Failed { .. }));
                 assert!(
                     *persisted == [hash(version)] || is_asked_for || failed,
-                    "something is to be done and nobody does it"
+                    "a migration is needed, and none runs"
                 );
             }
         }
         assert!(
             decide(&self.snapshot(), self.now()).iter().all(|effect| matches!(effect, TriggerEffect::RequeueAt(_))
                 || matches!(effect, TriggerEffect::UpdateStorageState(_))),
-            "a second look starts and stops nothing"
+            "a second pass starts and stops nothing"
         );
     }
 }
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn when_the_changes_end_everything_gets_migrated(
+    fn everything_is_migrated_after_the_last_change(
         events in prop::collection::vec(event(), 1..30),
         version in 1u8..4,
         is_custom in any::<bool>(),

@@ -20,7 +20,7 @@ enum Event {
     LeaseOnly { server: usize },
     /// A server's lease is deleted.
     LeaseGone { server: usize },
-    /// The collector looks.
+    /// The collector runs.
     Collect { readable: bool },
 }
 
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_selection_moves_only_when_all_want_it(events in prop::collection::vec(event(), 1..40)) {
+    fn the_selection_changes_only_when_all_votes_are_equal(events in prop::collection::vec(event(), 1..40)) {
         let mut world = World::default();
         for event in &events {
             let before = world.selected().map(str::to_owned);
@@ -113,8 +113,8 @@ proptest! {
             prop_assert_eq!(votes.len(), world.election.as_ref().map_or(0, |election| election.candidate_versions.len()));
             let (Some(before), Some(after)) = (before, world.selected()) else { continue };
             if before != after {
-                let everybody = world.leases.iter().all(|server| votes.get(NAMES[*server]).is_some_and(|vote| vote == after));
-                prop_assert!(everybody, "{} was selected against someone: {:?}", after, votes);
+                let all_equal = world.leases.iter().all(|server| votes.get(NAMES[*server]).is_some_and(|vote| vote == after));
+                prop_assert!(all_equal, "{} was selected although not all votes are equal: {:?}", after, votes);
             }
         }
     }

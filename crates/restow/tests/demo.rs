@@ -25,7 +25,7 @@ fn runs_to_the_end(arguments: &[&str]) {
     let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("This is the fence."), "{printed}");
     assert!(words.contains("none failed, none was lost."), "{printed}");
-    assert!(!printed.contains('\x1b'), "no colours where nobody sees them");
+    assert!(!printed.contains('\x1b'), "no colours without a terminal");
     assert_eq!(errors, "", "a demo that succeeds logs nothing");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the temporary folder is removed");
 }

@@ -179,7 +179,7 @@ fn modules_of_the_api_server_use_only_lower_layers() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Modules that refer to each other and cannot be told apart: a schema node holds compiled rules, a rule is a CEL program, and
+/// Modules that refer to each other and cannot be separated: a schema node holds compiled rules, a rule is a CEL program, and
 /// CEL reads a value by its node.
 const ONE_PIECE: &[(&str, &[&str])] =
     &[("restow-schema", &["cel", "correlate", "format", "list_type", "node", "rules"])];
@@ -201,7 +201,7 @@ fn module_graph(sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
     graph
 }
 
-/// Removes modules that refer to none of the others, again and again. What is left is in a cycle, or refers to one.
+/// Removes modules that refer to none of the others, again and again. The remaining modules are in a cycle, or refer to one.
 fn without_leaves(mut graph: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     loop {
         let names: BTreeSet<String> = graph.keys().cloned().collect();
@@ -218,7 +218,7 @@ fn no_crate_has_a_cycle_between_its_modules() {
     for folder in crate_folders() {
         let name = folder.file_name().unwrap().to_str().unwrap();
         let mut graph = module_graph(&folder.join("src"));
-        // Modules that cannot be told apart count as one.
+        // Modules that cannot be separated count as one.
         for piece in ONE_PIECE.iter().filter(|(owner, _)| *owner == name).map(|(_, piece)| piece) {
             let merged: BTreeSet<String> = piece.iter().flat_map(|module| graph.remove(*module).unwrap()).collect();
             let rename =
@@ -270,7 +270,7 @@ fn http_headers_with_invalid_bytes_are_not_ignored() {
 fn documents() -> Vec<PathBuf> {
     let pages = |folder: &str| fs::read_dir(root().join(folder)).unwrap().map(|item| item.unwrap().path());
     let mut found: Vec<PathBuf> = ["", "docs", "docs/decisions"].into_iter().flat_map(pages).collect();
-    // The changelog also speaks of what is gone.
+    // The changelog also names removed files and tests.
     found.retain(|path| path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("CHANGELOG.md"));
     assert!(found.len() > 10, "the documents were not found");
     found
@@ -311,7 +311,7 @@ fn documents_name_source_files_that_exist() {
     assert!(broken.is_empty(), "documents name files that do not exist:\n{}", broken.join("\n"));
 }
 
-/// What these pages promise is only as good as the tests that they name. A test that follows a file's name is in that file.
+/// The claims of these pages rely on the tests that they name. A test that follows a file's name is in that file.
 #[test]
 fn every_test_that_the_records_of_reliability_and_security_name_exists() {
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! What differs between two texts of a table, block by block.
+//! The differences between two texts of a table, block by block.
 //!
 //! A block is a line that is not indented with the indented lines below it. In the table of types it belongs to the
 //! `package` above it.

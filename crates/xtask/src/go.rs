@@ -1,8 +1,7 @@
 //! Reads as much of Go as Kubernetes' API packages need: declarations, struct tags, markers and registrations.
 //!
-//! It does not type-check. What it does not understand is an error with file and line, or, where Kubernetes may well
-//! have such a thing beside the API types (an interface, a generic type), a [`TypeExpr::Other`] that is an error as
-//! soon as an API type refers to it.
+//! It does not type-check. Unsupported syntax is an error with file and line. Types that Kubernetes may have beside the API
+//! types (an interface, a generic type) are a [`TypeExpr::Other`], which is an error only if an API type refers to it.
 
 mod comments;
 mod lexer;
@@ -29,7 +28,7 @@ pub(crate) enum TypeExpr {
     Slice(Box<TypeExpr>),
     Map(Box<TypeExpr>, Box<TypeExpr>),
     Struct(Vec<FieldDecl>),
-    /// Something that no API type may use; the text says what it is.
+    /// A type that no API type may use, with its description.
     Other(&'static str),
 }
 

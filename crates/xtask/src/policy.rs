@@ -49,7 +49,7 @@ fn rows(objects: Vec<RbacObject>, kind: Kind) -> Result<Vec<Row>> {
     rows.collect()
 }
 
-/// A controller's role and its binding are one row; whatever has only one of them has no row in the table.
+/// A controller's role and its binding are one row; a role without a binding, or a binding without a role, is an error.
 fn controllers(roles: Vec<RbacObject>, bindings: Vec<RbacObject>) -> Result<Vec<Row>> {
     let mut bindings: BTreeMap<String, RbacObject> =
         bindings.into_iter().map(|binding| (binding.metadata.name.clone(), binding)).collect();

@@ -91,7 +91,7 @@ message Empty {
     }
 
     #[test]
-    fn names_file_and_line_of_what_it_does_not_understand() {
+    fn errors_name_file_and_line() {
         for (source, problem) in [
             ("enum Color {\n}", "a.proto:1: `enum Color {` is not understood"),
             ("message A {\n  oneof b {", "a.proto:2: `oneof b {` is not a field"),

@@ -14,7 +14,7 @@ use crate::files;
 /// A resource that Restow serves and Kubernetes does not: StorageVersion under the group of its proposal.
 const NOT_IN_KUBERNETES: &str = "storageversions.kube-apiserver.internal.k8s.io";
 
-/// What a release serves and stores.
+/// The served and stored versions of a resource in a release.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 struct Versions {
@@ -73,7 +73,7 @@ fn parse_record(text: &str) -> Result<BTreeMap<String, History>> {
     Ok(histories)
 }
 
-/// Reads of each block its head and its lines of releases. What is never stored is not in a record either.
+/// Reads the head and the release lines of each block. Resources that are never stored are not in a record either.
 fn parse_table(text: &str) -> Result<BTreeMap<String, History>> {
     let mut histories: BTreeMap<String, History> = BTreeMap::new();
     let mut block: Option<(String, String)> = None;

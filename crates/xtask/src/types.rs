@@ -1,4 +1,4 @@
-//! The table of types, `kubernetes.types`: what a source tree says, and how it is written.
+//! The table of types, `kubernetes.types`: generated from a source tree, read and written.
 
 mod generate;
 mod row;

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use restow_apimachinery::go_syntax::quote;
 use restow_apimachinery::object::Object;
-use restow_auth::rbac::same_but_for_collection;
+use restow_auth::rbac::only_gc_fields_changed;
 use restow_auth::user::MASTERS;
 use restow_auth::{Attributes, ResourceAttributes};
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub(super) fn check(
         }
         ("clustertrustbundles", Operation::Create | Operation::Update, _, old) => {
             let signed = !object.text(&["spec", "signerName"]).is_empty();
-            let same = old.is_some_and(|old| same_but_for_collection(object.as_value(), old.as_value()));
+            let same = old.is_some_and(|old| only_gc_fields_changed(object.as_value(), old.as_value()));
             if signed && !same { check_signer(call, object, "attest", "attest for") } else { Ok(()) }
         }
         _ => Ok(()),

@@ -18,7 +18,7 @@ use crate::resource::ObjectRef;
 use crate::resource::codec;
 use crate::resource::{Origin, Resource, Scope, Storage};
 use crate::storage::key_pages::{name_of, namespace_of};
-use crate::storage::object_store::{Change, Decision, EncodedBy};
+use crate::storage::object_store::{EncodedBy, ObjectChange, ObjectDecision};
 use crate::storage::watch_cache::CacheEvent;
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
@@ -350,9 +350,9 @@ struct Recount<'a> {
 }
 
 #[async_trait]
-impl Decision for Recount<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(quota) = before else { return Ok(Change::Keep) };
+impl ObjectDecision for Recount<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(quota) = before else { return Ok(ObjectChange::Keep) };
         let mut used = Usage::new();
         for resource in self.core.registry().resources() {
             if resource.storage.is_none() || resource.scope != Scope::Namespaced {
@@ -366,6 +366,6 @@ impl Decision for Recount<'_> {
         }
         let mut counted = quota.clone();
         set_used(&mut counted, used);
-        Ok(if counted == *quota { Change::Keep } else { Change::Write(counted) })
+        Ok(if counted == *quota { ObjectChange::Keep } else { ObjectChange::Write(counted) })
     }
 }

@@ -19,7 +19,7 @@ use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::storage::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::storage::format_mark;
-use crate::storage::object_store::{Change, Decision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use classify::Classification;
 use futures::{StreamExt, stream};
@@ -27,9 +27,7 @@ use graph::{DependentAction, Graph, Node, Work};
 use queue::{Queue, RETRY};
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
-use restow_store::{
-    Change as StoreChange, Compare, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest,
-};
+use restow_store::{Change, Compare, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +99,7 @@ async fn collect(handlers: &Handlers, leader_lock: &LeaderLock) -> Result<(), Ap
             Ok(None) => return Ok(()),
             Ok(Some(batch)) => {
                 for event in batch?.events {
-                    if let StoreChange::Put(entry) = &event.change {
+                    if let Change::Put(entry) = &event.change {
                         check_store_owner(handlers, &entry.key)?;
                     }
                     queue.extend(note(&mut graph, &event));
@@ -141,8 +139,8 @@ fn check_store_owner(handlers: &Handlers, key: &Key) -> Result<(), ApiError> {
 
 fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
     match &event.change {
-        StoreChange::Put(entry) => Node::of(&entry.value).map(|node| graph.put(&entry.key, node)).unwrap_or_default(),
-        StoreChange::Delete(key) => {
+        Change::Put(entry) => Node::of(&entry.value).map(|node| graph.put(&entry.key, node)).unwrap_or_default(),
+        Change::Delete(key) => {
             let before = event.previous.as_ref().and_then(|entry| Node::of(&entry.value)).unwrap_or_default();
             graph.remove(key, &before.uid)
         }
@@ -274,9 +272,9 @@ struct GcDecision<'a> {
 
 impl GcDecision<'_> {
     /// Acts on the classification. If the object has changed since, its owners are classified again.
-    async fn attempt_to_delete(&mut self, object: &Object) -> Result<Change, ApiError> {
-        let GcStep::AttemptToDelete(classification, graph) = &mut self.step else { return Ok(Change::Keep) };
-        let Some(node) = Node::of_object(object) else { return Ok(Change::Keep) };
+    async fn attempt_to_delete(&mut self, object: &Object) -> Result<ObjectChange, ApiError> {
+        let GcStep::AttemptToDelete(classification, graph) = &mut self.step else { return Ok(ObjectChange::Keep) };
+        let Some(node) = Node::of_object(object) else { return Ok(ObjectChange::Keep) };
         self.attempts += 1;
         if self.attempts > MAX_ATTEMPTS {
             let message = "its owners could not be classified consistently yet".into();
@@ -287,18 +285,18 @@ impl GcDecision<'_> {
         }
         let (uid, action) = (&classification.node.uid, &classification.action);
         let propagation = match action {
-            DependentAction::Keep => return Ok(Change::Keep),
+            DependentAction::Keep => return Ok(ObjectChange::Keep),
             DependentAction::RemoveOwners(uids) => return Ok(without_owners(object, uids)),
             DependentAction::Delete(propagation) => *propagation,
         };
         // Its owner waits for it, and it would wait for an object that waits already: break the cycle.
         let cycle = propagation == Propagation::Foreground && graph.in_cycle(uid);
-        let unblocked = if cycle { unblocked(object) } else { Change::Keep };
-        let going = if let Change::Write(unblocked) = &unblocked { unblocked } else { object };
+        let unblocked = if cycle { unblocked(object) } else { ObjectChange::Keep };
+        let going = if let ObjectChange::Write(unblocked) = &unblocked { unblocked } else { object };
         let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let strategy = self.call.resource.strategy.as_ref();
         let change = deletion::decide(strategy, going, &options, jiff::Timestamp::now());
-        if matches!(change, Change::Keep) {
+        if matches!(change, ObjectChange::Keep) {
             return Ok(unblocked);
         }
         admission::admit_removal(&self.call.admission(), object, DryRun::No).await?;
@@ -307,10 +305,10 @@ impl GcDecision<'_> {
 }
 
 #[async_trait]
-impl Decision for GcDecision<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for GcDecision<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let Some(object) = before.filter(|object| self.uid.is_empty() || object.uid() == self.uid) else {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         };
         Ok(match &self.step {
             GcStep::AttemptToDelete(..) => self.attempt_to_delete(object).await?,
@@ -329,26 +327,26 @@ impl Decision for GcDecision<'_> {
     }
 }
 
-fn unblocked(object: &Object) -> Change {
+fn unblocked(object: &Object) -> ObjectChange {
     let mut changed = object.clone();
     let owners = changed.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut);
     for owner in owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true) {
         owner["blockOwnerDeletion"] = false.into();
     }
-    if changed == *object { Change::Keep } else { Change::Write(changed) }
+    if changed == *object { ObjectChange::Keep } else { ObjectChange::Write(changed) }
 }
 
-fn without_owners(object: &Object, uids: &[String]) -> Change {
+fn without_owners(object: &Object, uids: &[String]) -> ObjectChange {
     let lost = |owner: &Value| uids.iter().any(|uid| owner["uid"] == uid.as_str());
     let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).cloned().unwrap_or_default();
     let kept: Vec<Value> = owners.iter().filter(|owner| !lost(owner)).cloned().collect();
     if kept.len() == owners.len() {
-        return Change::Keep;
+        return ObjectChange::Keep;
     }
     let mut changed = object.clone();
     match kept.is_empty() {
         true => drop(changed.metadata_mut().remove("ownerReferences")),
         false => drop(changed.metadata_mut().insert("ownerReferences".into(), kept.into())),
     }
-    Change::Write(changed)
+    ObjectChange::Write(changed)
 }

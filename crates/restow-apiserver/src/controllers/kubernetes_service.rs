@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
-use crate::storage::object_store::{Change, Decision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use crate::storage_version::Agreement;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
@@ -221,15 +221,15 @@ struct Put<'a> {
 }
 
 #[async_trait]
-impl Decision for Put<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Put<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         match before {
-            Some(_) if self.existing == Existing::Keep => return Ok(Change::Keep),
+            Some(_) if self.existing == Existing::Keep => return Ok(ObjectChange::Keep),
             Some(before) => {
                 let content = ["subsets", "addressType", "endpoints", "ports"];
                 if content.iter().all(|field| before.get(field) == object.get(field)) {
-                    return Ok(Change::Keep);
+                    return Ok(ObjectChange::Keep);
                 }
                 // Clients cannot change the address type of a slice, but this server may.
                 let mut replaced = before.clone();
@@ -245,7 +245,7 @@ impl Decision for Put<'_> {
                 }
             }
         }
-        Ok(Change::Write(object))
+        Ok(ObjectChange::Write(object))
     }
 
     fn conditions(&self) -> Vec<Compare> {
@@ -256,9 +256,9 @@ impl Decision for Put<'_> {
 struct Remove;
 
 #[async_trait]
-impl Decision for Remove {
-    async fn decide(&mut self, _before: Option<&Object>) -> Result<Change, ApiError> {
-        Ok(Change::Remove)
+impl ObjectDecision for Remove {
+    async fn decide(&mut self, _before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        Ok(ObjectChange::Remove)
     }
 }
 

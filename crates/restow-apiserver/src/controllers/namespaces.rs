@@ -10,7 +10,7 @@ use crate::resource::ObjectRef;
 use crate::resource::{Resource, Scope, Storage, Verb};
 use crate::storage::deletion::DeleteOrMark;
 use crate::storage::key_pages::KeyPages;
-use crate::storage::object_store::{Change, Changed, Decision};
+use crate::storage::object_store::{Changed, ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -224,18 +224,18 @@ struct AdmittedDeletion<'a> {
 }
 
 #[async_trait]
-impl Decision for AdmittedDeletion<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for AdmittedDeletion<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         self.attempts += 1;
         if self.attempts > 1 {
             // Something has changed, perhaps the namespace. The next pass checks it again.
             let found = self.call.handlers.objects().store().get(&self.instance.entry.key).await?;
             if !self.instance.still_exists().holds(found.as_ref()) {
-                return Ok(Change::Keep);
+                return Ok(ObjectChange::Keep);
             }
         }
         let change = DeleteOrMark.decide(before).await?;
-        if let (Some(old), Change::Remove | Change::Write(_)) = (before, &change) {
+        if let (Some(old), ObjectChange::Remove | ObjectChange::Write(_)) = (before, &change) {
             admission::admit_removal(&self.call.admission(), old, DryRun::No).await?;
         }
         Ok(change)
@@ -253,20 +253,20 @@ struct RemoveFinalizer<'a> {
 }
 
 #[async_trait]
-impl Decision for RemoveFinalizer<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for RemoveFinalizer<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let same = |object: &&Object| object.is_being_deleted() && object.uid() == self.instance.uid;
-        let Some(object) = before.filter(same) else { return Ok(Change::Keep) };
+        let Some(object) = before.filter(same) else { return Ok(ObjectChange::Keep) };
         let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array).cloned().unwrap_or_default();
         let others: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
         if others.is_empty() && object.finalizers().is_empty() {
-            return Ok(Change::Remove);
+            return Ok(ObjectChange::Remove);
         }
         let mut released = object.clone();
         let mut spec = object.get("spec").cloned().unwrap_or_default();
         spec["finalizers"] = others.into();
         released.set("spec", Some(spec));
-        Ok(Change::Write(released))
+        Ok(ObjectChange::Write(released))
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) trait ReflectedStore: Send + Sync + 'static {
     /// Applies the change of one object.
     fn apply(&self, event: &CacheEvent);
 
-    /// Called after the above, and again after each [`RESYNC_PERIOD`].
+    /// Called after each `replace` and `apply`, and after each [`RESYNC_PERIOD`] without a change.
     async fn resync(&self) {}
 }
 
@@ -40,8 +40,8 @@ pub(crate) async fn reflect(core: Arc<Core>, version: GroupVersion, plural: &'st
     }
 }
 
-/// The objects of a collection, and a subscription to later changes; `None` when there is no such collection, or the list is
-/// out of date already.
+/// The objects of a collection, and a subscription to later changes. `None` if the resource is not served, or if the list is
+/// already too old for the watch cache.
 async fn list(
     core: &Core,
     version: &GroupVersion,

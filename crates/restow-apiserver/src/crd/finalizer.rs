@@ -11,7 +11,7 @@ use crate::resource::ObjectRef;
 use crate::resource::{Membership, Scope, Storage};
 use crate::storage::deletion::DeleteOrMark;
 use crate::storage::key_pages::{KeyPages, name_of, namespace_of};
-use crate::storage::object_store::{Change, Changed, Decision};
+use crate::storage::object_store::{Changed, ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use restow_apimachinery::object::Object;
 use restow_store::{Content, RangeRequest};
@@ -74,19 +74,19 @@ struct Reestablish<'a> {
 }
 
 #[async_trait]
-impl Decision for Reestablish<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Reestablish<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let Some(object) = before.filter(|object| object.is_being_deleted() && object.uid() == self.uid) else {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         };
-        let Some(crd) = CustomResourceDefinition::of(object) else { return Ok(Change::Keep) };
+        let Some(crd) = CustomResourceDefinition::of(object) else { return Ok(ObjectChange::Keep) };
         let mut status = crd.status.clone();
         status.accepted_names = crd.spec.names.clone();
         let mut established = object.clone();
         set_status(&mut established, &status);
         let message = "the initial names have been accepted";
         set_condition(&mut established, condition("Established", "True", "InitialNamesAccepted", message));
-        Ok(Change::Write(established))
+        Ok(ObjectChange::Write(established))
     }
 }
 
@@ -96,15 +96,15 @@ struct Waiting<'a> {
 }
 
 #[async_trait]
-impl Decision for Waiting<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Waiting<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let Some(object) = before.filter(|object| object.is_being_deleted() && object.uid() == self.uid) else {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         };
         let mut waiting = object.clone();
         let message = "CustomResource deletion is in progress";
         set_condition(&mut waiting, condition("Terminating", "True", "InstanceDeletionInProgress", message));
-        Ok(Change::Write(waiting))
+        Ok(ObjectChange::Write(waiting))
     }
 }
 
@@ -151,19 +151,19 @@ struct Release<'a> {
 }
 
 #[async_trait]
-impl Decision for Release<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Release<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let Some(object) = before.filter(|object| object.is_being_deleted() && object.uid() == self.uid) else {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         };
         let others: Vec<Value> =
             object.finalizers().into_iter().filter(|name| *name != CLEANUP).map(Value::from).collect();
         if others.is_empty() {
-            return Ok(Change::Remove);
+            return Ok(ObjectChange::Remove);
         }
         let mut released = object.clone();
         released.metadata_mut().insert("finalizers".into(), others.into());
         set_condition(&mut released, condition("Terminating", "False", self.reason, self.message));
-        Ok(Change::Write(released))
+        Ok(ObjectChange::Write(released))
     }
 }

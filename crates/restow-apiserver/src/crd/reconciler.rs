@@ -16,7 +16,7 @@ use crate::resource::object_meta::now;
 use crate::resource::registry::Registry;
 use crate::resource::{Resource, Storage};
 use crate::storage::key_pages::name_of;
-use crate::storage::object_store::{Change, Decision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use crate::storage::watch_cache::CacheEvent;
 use crate::storage_version::Agreement;
 use crate::webhook_client::ServiceResolver;
@@ -321,13 +321,13 @@ struct WriteStatus<'a> {
 }
 
 #[async_trait]
-impl Decision for WriteStatus<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for WriteStatus<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let unchanged = |object: &&Object| object.resource_version() == self.known.entry.mod_revision.to_string();
-        let Some(object) = before.filter(unchanged) else { return Ok(Change::Keep) };
+        let Some(object) = before.filter(unchanged) else { return Ok(ObjectChange::Keep) };
         let mut updated = object.clone();
         set_status(&mut updated, self.status);
-        Ok(Change::Write(updated))
+        Ok(ObjectChange::Write(updated))
     }
 }
 

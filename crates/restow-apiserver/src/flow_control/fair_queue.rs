@@ -133,7 +133,8 @@ impl KeyedSemaphore {
 /// The flow that a request belongs to, as in API Priority and Fairness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// The flow of a user ([`User::flow`](restow_auth::User::flow)), which competes with the others.
+    /// The flow of a user, which competes with the others. See
+    /// [`User::flow_distinguisher`](restow_auth::User::flow_distinguisher).
     Named(String),
     /// Administrators and health checks, which have turns of their own.
     Exempt,

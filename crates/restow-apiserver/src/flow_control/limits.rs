@@ -149,12 +149,12 @@ impl InFlight {
             PriorityLevel::System if is_system(user) => [Some(pool.system_permit().await?), None],
             // Every client may renew leases, and none gets all permits for them.
             PriorityLevel::System => {
-                let own = acquire_within(pool.lease_flows.get(&user.flow())).await?;
+                let own = acquire_within(pool.lease_flows.get(&user.flow_distinguisher())).await?;
                 [Some(own), Some(pool.system_permit().await?)]
             }
             PriorityLevel::Workload => {
                 // Only a flow that has many permits waits for its own ones.
-                let own = acquire_within(pool.flows.get(&user.flow())).await?;
+                let own = acquire_within(pool.flows.get(&user.flow_distinguisher())).await?;
                 [Some(own), Some(pool.shared_permit().await?)]
             }
         };
@@ -231,7 +231,7 @@ fn priority_level(user: &User, target: &RequestTarget) -> PriorityLevel {
 pub(crate) fn flow(user: &User, target: &RequestTarget) -> Flow {
     match priority_level(user, target) {
         PriorityLevel::Exempt => Flow::Exempt,
-        PriorityLevel::System | PriorityLevel::Workload => Flow::Named(user.flow().into_owned()),
+        PriorityLevel::System | PriorityLevel::Workload => Flow::Named(user.flow_distinguisher().into_owned()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::{ApiError, GroupKind};
 use crate::handlers::{Call, HandlerResponse};
 use crate::request::body;
 use crate::storage::deletion::{self, DeleteOptions, IGNORE_READ_ERROR};
-use crate::storage::object_store::{Change, Changed, Decision};
+use crate::storage::object_store::{Changed, ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::object::Object;
@@ -143,9 +143,9 @@ struct DeleteDecision<'a> {
 }
 
 #[async_trait]
-impl Decision for DeleteDecision<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(old) = before else { return Ok(Change::Keep) };
+impl ObjectDecision for DeleteDecision<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(old) = before else { return Ok(ObjectChange::Keep) };
         if let Some(unmet) = self.options.unmet(old) {
             // Kubernetes names the kind here, and the resource everywhere else.
             let kind = self.call.resource.names.kind.clone();

@@ -1,6 +1,6 @@
-//! The `eviction` subresource of pods: deletes a pod as far as its PodDisruptionBudget allows.
+//! The `eviction` subresource of pods: deletes a pod if its PodDisruptionBudget allows it.
 //!
-//! `decide` is the policy and writes nothing. The disruption controller counts what a budget allows; here it is only spent.
+//! `decide` is the policy and writes nothing. The disruption controller computes `disruptionsAllowed`; an eviction decrements it.
 
 use crate::error::ApiError;
 use crate::handlers::delete::{self, DeleteAdmission};
@@ -11,7 +11,7 @@ use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
 use crate::storage::deletion::DeleteOptions;
-use crate::storage::object_store::{Change, Decision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -104,19 +104,19 @@ struct Spending<'a> {
 }
 
 #[async_trait]
-impl Decision for Spending<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(budget) = before else { return Ok(Change::Keep) };
+impl ObjectDecision for Spending<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(budget) = before else { return Ok(ObjectChange::Keep) };
         let BudgetDecision::Spend(status) = decide(budget, self.pod, &object_meta::now())? else {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         };
         let mut budget = budget.clone();
         budget.set("status", Some(status));
-        Ok(Change::Write(budget))
+        Ok(ObjectChange::Write(budget))
     }
 }
 
-/// Decides about the eviction of a pod that counts.
+/// Decides about the eviction of a pod that counts against the budget.
 fn decide(budget: &Object, pod: &Object, now: &str) -> Result<BudgetDecision, ApiError> {
     let number = |name: &str| budget.at(&["status", name]).and_then(Value::as_i64).unwrap_or_default();
     let refused = |cause: String, retry_after| ApiError::DisruptionBudget { cause, retry_after };
@@ -157,19 +157,19 @@ fn decide(budget: &Object, pod: &Object, now: &str) -> Result<BudgetDecision, Ap
 struct Mark;
 
 #[async_trait]
-impl Decision for Mark {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(pod) = before else { return Ok(Change::Keep) };
+impl ObjectDecision for Mark {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(pod) = before else { return Ok(ObjectChange::Keep) };
         let mut pod = pod.clone();
         let mut conditions = pod.at(&["status", "conditions"]).and_then(Value::as_array).cloned().unwrap_or_default();
         if conditions.iter().any(|it| it["type"] == "DisruptionTarget" && it["status"] == "True") {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         }
         conditions.retain(|condition| condition["type"] != "DisruptionTarget");
         conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": object_meta::now()}));
         pod.set_at(&["status", "conditions"], Some(conditions.into()));
-        Ok(Change::Write(pod))
+        Ok(ObjectChange::Write(pod))
     }
 }
 

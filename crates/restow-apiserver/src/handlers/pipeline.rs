@@ -1,17 +1,17 @@
 //! The write pipeline. Create, update, patch, apply and the subresources that write (`status`, `scale` and others) all pass through
-//! it; a verb only says which object it wants. The stages, in order:
+//! it; a verb only defines the object to write. The stages, in order:
 //!
 //! | stage | what happens |
 //! |---|---|
-//! | decode | the verb reads the object that it wants ([`DesiredObject`]) |
+//! | decode | the verb decodes the object to write ([`DesiredObject`]) |
 //! | default | metadata, defaults and the managed fields of a new object |
 //! | mutate | mutating admission: built-in plugins, policies, webhooks |
-//! | validate | what the kind sets and checks; `metadata.managedFields` |
-//! | claim | what no other object may have, such as cluster IPs ([`WriteHook`](crate::core::WriteHook)) |
+//! | validate | fields that the strategy sets; validation; `metadata.managedFields` |
+//! | claim | values that must be unique, such as cluster IPs ([`WriteHook`](crate::core::WriteHook)) |
 //! | authorize | RBAC escalation checks |
 //! | admit | validating admission: built-in plugins, policies, webhooks |
-//! | charge | the namespace exists, and quotas allow it |
-//! | commit | one transaction, or nothing in a dry run |
+//! | charge | checks that the namespace exists, and charges quotas |
+//! | commit | one transaction; a dry run writes nothing |
 
 use crate::admission::resource_quota::{self, Charge};
 use crate::admission::{self, Operation};
@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::handlers::{Call, create, update};
 use crate::namespaces::Freshness;
 use crate::resource::Verb;
-use crate::storage::object_store::{Begin, Change, Changed, Decision, EncodedBy, Written};
+use crate::storage::object_store::{Begin, Changed, EncodedBy, ObjectChange, ObjectDecision, Written};
 use async_trait::async_trait;
 use restow_apimachinery::managed_fields::Given;
 use restow_apimachinery::object::Object;
@@ -178,20 +178,20 @@ impl<'a> Write<'a> {
 }
 
 #[async_trait]
-impl Decision for Write<'_> {
+impl ObjectDecision for Write<'_> {
     fn begin(&self) -> Begin {
         if self.new.is_some() { Begin::Absent } else { Begin::Read }
     }
 
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(old) = before else { return self.create().await.map(Change::Write) };
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(old) = before else { return self.create().await.map(ObjectChange::Write) };
         let mut object = self.replace(old).await?;
         if !update::completes_deletion(self.call, &object, old) {
-            return Ok(Change::Write(object));
+            return Ok(ObjectChange::Write(object));
         }
         object.set_meta("resourceVersion", old.resource_version());
         self.last_state = Some(object);
-        Ok(Change::Remove)
+        Ok(ObjectChange::Remove)
     }
 
     fn conditions(&self) -> Vec<Compare> {

@@ -51,7 +51,7 @@ pub(super) async fn token(call: &Call<'_>) -> Result<HandlerResponse, ApiError> 
     if let Some(warning) = issued.warning {
         call.warn(warning);
     }
-    Ok(HandlerResponse::Object { code: 201, object: Object::from_value(issued.answer).unwrap_or_default() })
+    Ok(HandlerResponse::Object { code: 201, object: Object::from_value(issued.response).unwrap_or_default() })
 }
 
 fn issue_error(call: &Call<'_>, error: IssueError) -> ApiError {

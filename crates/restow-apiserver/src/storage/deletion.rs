@@ -4,7 +4,7 @@
 use crate::error::ApiError;
 use crate::request::options::DryRun;
 use crate::resource::strategy::Strategy;
-use crate::storage::object_store::{Change, Decision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use restow_apimachinery::field::{FieldError, FieldRule};
@@ -146,7 +146,12 @@ impl DeleteOptions {
 }
 
 /// Decides whether the object is removed, marked or kept.
-pub(crate) fn decide(strategy: &dyn Strategy, object: &Object, options: &DeleteOptions, now: Timestamp) -> Change {
+pub(crate) fn decide(
+    strategy: &dyn Strategy,
+    object: &Object,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> ObjectChange {
     let mut marked = object.clone();
     if !object.is_being_deleted() {
         strategy.prepare_deletion(&mut marked);
@@ -154,19 +159,19 @@ pub(crate) fn decide(strategy: &dyn Strategy, object: &Object, options: &DeleteO
     let finalizers: Vec<String> = finalizers(strategy, &marked, options.propagation);
     let grace = strategy.grace_period(object, options.grace_period).max(0);
     if grace == 0 && finalizers.is_empty() && !strategy.is_occupied(object) {
-        return Change::Remove;
+        return ObjectChange::Remove;
     }
     set_finalizers(&mut marked, &finalizers);
     if object.is_being_deleted() {
         shorten(&mut marked, grace);
-        return if marked == *object { Change::Keep } else { Change::Write(marked) };
+        return if marked == *object { ObjectChange::Keep } else { ObjectChange::Write(marked) };
     }
     mark(&mut marked, grace, now);
     if strategy.is_occupied(object) {
         // A namespace that is not empty waits, without a grace period.
         marked.metadata_mut().remove("deletionGracePeriodSeconds");
     }
-    Change::Write(marked)
+    ObjectChange::Write(marked)
 }
 
 /// Marks an object as being deleted.
@@ -181,18 +186,18 @@ pub(crate) fn mark(object: &mut Object, grace: i64, now: Timestamp) {
 }
 
 /// Removes a finalizer; removes the object when nothing else holds it.
-pub(crate) fn without_finalizer(strategy: &dyn Strategy, object: &Object, finalizer: &str) -> Change {
+pub(crate) fn without_finalizer(strategy: &dyn Strategy, object: &Object, finalizer: &str) -> ObjectChange {
     let kept: Vec<String> =
         object.finalizers().into_iter().filter(|name| *name != finalizer).map(str::to_string).collect();
     if kept.len() == object.finalizers().len() {
-        return Change::Keep;
+        return ObjectChange::Keep;
     }
     if kept.is_empty() && object.is_being_deleted() && grace_left(object) == 0 && !strategy.is_occupied(object) {
-        return Change::Remove;
+        return ObjectChange::Remove;
     }
     let mut released = object.clone();
     set_finalizers(&mut released, &kept);
-    Change::Write(released)
+    ObjectChange::Write(released)
 }
 
 /// The grace period of an object that is being deleted.
@@ -260,18 +265,18 @@ fn written(time: Timestamp) -> String {
 pub(crate) struct DeleteOrMark;
 
 #[async_trait]
-impl Decision for DeleteOrMark {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(object) = before else { return Ok(Change::Keep) };
+impl ObjectDecision for DeleteOrMark {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let Some(object) = before else { return Ok(ObjectChange::Keep) };
         if object.finalizers().is_empty() {
-            return Ok(Change::Remove);
+            return Ok(ObjectChange::Remove);
         }
         if object.is_being_deleted() {
-            return Ok(Change::Keep);
+            return Ok(ObjectChange::Keep);
         }
         let mut marked = object.clone();
         mark(&mut marked, 0, jiff::Timestamp::now());
-        Ok(Change::Write(marked))
+        Ok(ObjectChange::Write(marked))
     }
 }
 
@@ -296,19 +301,19 @@ mod tests {
         DeleteOptions::from_value(&body).unwrap()
     }
 
-    fn check(strategy: &dyn Strategy, metadata: Value, body: Value, expected: Result<Value, Change>) {
+    fn check(strategy: &dyn Strategy, metadata: Value, body: Value, expected: Result<Value, ObjectChange>) {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let found = decide(strategy, &object(metadata), &options(body), now);
-        assert_eq!(found, expected.map_or_else(|change| change, |metadata| Change::Write(object(metadata))));
+        assert_eq!(found, expected.map_or_else(|change| change, |metadata| ObjectChange::Write(object(metadata))));
     }
 
     #[test]
     fn an_object_without_finalizers_and_grace_is_removed_at_once() {
-        check(&Plain, json!({}), json!({}), Err(Change::Remove));
-        check(&Plain, json!({}), json!({"propagationPolicy": "Background"}), Err(Change::Remove));
-        check(&Graceful, json!({}), json!({"gracePeriodSeconds": 0}), Err(Change::Remove));
+        check(&Plain, json!({}), json!({}), Err(ObjectChange::Remove));
+        check(&Plain, json!({}), json!({"propagationPolicy": "Background"}), Err(ObjectChange::Remove));
+        check(&Graceful, json!({}), json!({"gracePeriodSeconds": 0}), Err(ObjectChange::Remove));
         let marked = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
-        check(&Plain, marked, json!({}), Err(Change::Remove));
+        check(&Plain, marked, json!({}), Err(ObjectChange::Remove));
     }
 
     #[test]
@@ -328,20 +333,20 @@ mod tests {
     fn grace_can_only_become_shorter() {
         let marked = json!({"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30});
         check(&Graceful, json!({}), json!({}), Ok(marked.clone()));
-        check(&Graceful, marked.clone(), json!({"gracePeriodSeconds": 60}), Err(Change::Keep));
+        check(&Graceful, marked.clone(), json!({"gracePeriodSeconds": 60}), Err(ObjectChange::Keep));
         let shorter = json!({"deletionTimestamp": "2026-01-01T00:00:05Z", "deletionGracePeriodSeconds": 5});
         check(&Graceful, marked.clone(), json!({"gracePeriodSeconds": 5}), Ok(shorter));
-        check(&Graceful, marked, json!({"gracePeriodSeconds": 0}), Err(Change::Remove));
+        check(&Graceful, marked, json!({"gracePeriodSeconds": 0}), Err(ObjectChange::Remove));
     }
 
     #[test]
     fn an_object_is_removed_with_its_last_finalizer() {
         let held = object(json!({"finalizers": ["orphan"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
-        assert_eq!(without_finalizer(&Plain, &held, ORPHAN), Change::Remove);
-        assert_eq!(without_finalizer(&Plain, &held, FOREGROUND), Change::Keep);
+        assert_eq!(without_finalizer(&Plain, &held, ORPHAN), ObjectChange::Remove);
+        assert_eq!(without_finalizer(&Plain, &held, FOREGROUND), ObjectChange::Keep);
         let two = object(json!({"finalizers": ["orphan", "a/b"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         let one = object(json!({"finalizers": ["a/b"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
-        assert_eq!(without_finalizer(&Plain, &two, ORPHAN), Change::Write(one));
+        assert_eq!(without_finalizer(&Plain, &two, ORPHAN), ObjectChange::Write(one));
     }
 
     #[test]

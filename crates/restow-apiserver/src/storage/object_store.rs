@@ -43,9 +43,9 @@ struct Start {
     cached: bool,
 }
 
-/// The result of a [`Decision`].
+/// The result of an [`ObjectDecision`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum ObjectChange {
     /// Write this object.
     Write(Object),
     /// Do not change the object.
@@ -56,14 +56,14 @@ pub enum Change {
 
 /// Decides how to change an object. It decides again if another client changed the object meanwhile.
 #[async_trait]
-pub trait Decision: Send {
+pub trait ObjectDecision: Send {
     /// What to base the first decision on. A create first assumes that the object does not exist, which saves a read.
     fn begin(&self) -> Begin {
         Begin::Read
     }
 
     /// Decides, given the current object; `None` if it does not exist.
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError>;
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError>;
 
     /// Additional conditions of the transaction for the last decision. If one fails, the decision is made again.
     fn conditions(&self) -> Vec<Compare> {
@@ -174,14 +174,18 @@ impl ObjectStore {
 
     /// Reads the object, decides, and commits the decision in a transaction. If another client changed the object
     /// meanwhile, it starts again. An update that would store the same bytes is not written.
-    pub async fn change(&self, object_ref: ObjectRef<'_>, decision: &mut dyn Decision) -> Result<Changed, ApiError> {
+    pub async fn change(
+        &self,
+        object_ref: ObjectRef<'_>,
+        decision: &mut dyn ObjectDecision,
+    ) -> Result<Changed, ApiError> {
         let key = object_ref.key()?;
         let mut current = match decision.begin() {
             Begin::Read => self.start(&key).await?,
             Begin::Absent => Start { entry: None, cached: false },
         };
         for _ in 0..ATTEMPTS {
-            // A small request can change a large object.
+            // Reserve memory for the stored object: a small request can change a large object.
             let _room =
                 fair_queue::acquire_stored_memory(current.entry.as_ref().map_or(0, |entry| entry.value.len())).await;
             let before = match &current.entry {
@@ -189,17 +193,17 @@ impl ObjectStore {
                 None => None,
             };
             let decided = decision.decide(before.as_ref()).await;
-            if current.cached && !matches!(decided, Ok(Change::Write(_) | Change::Remove)) {
+            if current.cached && !matches!(decided, Ok(ObjectChange::Write(_) | ObjectChange::Remove)) {
                 current = Start { entry: self.store.get(&key).await?, cached: false };
                 continue;
             }
             let attempt = match (decided?, before) {
-                (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
-                (Change::Keep, Some(object)) => {
+                (ObjectChange::Keep, None) | (ObjectChange::Remove, None) => return Ok(Changed::Absent),
+                (ObjectChange::Keep, Some(object)) => {
                     let revision = current.entry.map_or(Revision::ZERO, |entry| entry.mod_revision);
                     return Ok(Changed::Updated(Written { object, revision, stored: None }));
                 }
-                (Change::Write(object), before) => {
+                (ObjectChange::Write(object), before) => {
                     let mut additional_mutations =
                         object_ref.resource.strategy.additional_mutations(before.as_ref(), Some(&object));
                     additional_mutations.extend(decision.additional_mutations());
@@ -210,7 +214,7 @@ impl ObjectStore {
                     };
                     self.write(object_ref, &key, &current, object, extra).await?
                 }
-                (Change::Remove, Some(before)) => {
+                (ObjectChange::Remove, Some(before)) => {
                     let additional_mutations = object_ref.resource.strategy.additional_mutations(Some(&before), None);
                     let extra = Extra { conditions: decision.conditions(), additional_mutations, encoded_by: None };
                     self.remove(object_ref, &key, current.entry.as_ref(), before, extra).await?
@@ -238,7 +242,7 @@ impl ObjectStore {
     pub(crate) async fn commit(
         &self,
         object: ObjectRef<'_>,
-        decision: &mut dyn Decision,
+        decision: &mut dyn ObjectDecision,
         dry_run: DryRun,
     ) -> Result<Changed, ApiError> {
         if dry_run == DryRun::No {
@@ -250,11 +254,11 @@ impl ObjectStore {
             None => None,
         };
         Ok(match (decision.decide(before.as_ref()).await?, before) {
-            (Change::Keep | Change::Remove, None) => Changed::Absent,
-            (Change::Keep, Some(before)) => Changed::Updated(Written::not_stored(before)),
-            (Change::Remove, Some(before)) => Changed::Removed(before),
-            (Change::Write(object), None) => Changed::Created(Written::not_stored(object)),
-            (Change::Write(object), Some(_)) => Changed::Updated(Written::not_stored(object)),
+            (ObjectChange::Keep | ObjectChange::Remove, None) => Changed::Absent,
+            (ObjectChange::Keep, Some(before)) => Changed::Updated(Written::not_stored(before)),
+            (ObjectChange::Remove, Some(before)) => Changed::Removed(before),
+            (ObjectChange::Write(object), None) => Changed::Created(Written::not_stored(object)),
+            (ObjectChange::Write(object), Some(_)) => Changed::Updated(Written::not_stored(object)),
         })
     }
 
@@ -501,7 +505,7 @@ impl Resource {
     /// Decodes stored objects and converts them to the requested version.
     pub async fn decode_all(&self, entries: &[Entry], version: &GroupVersion) -> Result<Vec<Object>, ApiError> {
         fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
-        let (mut objects, mut corrupt, mut breath) =
+        let (mut objects, mut corrupt, mut budget) =
             (Vec::with_capacity(entries.len()), Vec::new(), YieldBudget::default());
         for entry in entries {
             match self.decode_as_stored(entry) {
@@ -511,7 +515,7 @@ impl Resource {
             if corrupt.len() >= MAX_REPORTED {
                 break;
             }
-            breath.spend(entry.value.len()).await;
+            budget.spend(entry.value.len()).await;
         }
         self.readable(corrupt)?;
         let wanted = version.to_string();

@@ -12,8 +12,8 @@ use restow_apiserver::resource::strategy::Plain;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
 use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{
-    AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Change, Changed, Decision, Gates, Guarantee,
-    LoadLimits, ObjectRef, ServerConfig, StorageVersions,
+    AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Changed, Gates, Guarantee, LoadLimits, ObjectChange,
+    ObjectDecision, ObjectRef, ServerConfig, StorageVersions,
 };
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_store::conformance::ModelStore;
@@ -148,9 +148,9 @@ pub(crate) async fn come_back(store: &Arc<dyn Store>, id: &str, control_plane: &
 pub(crate) struct Put(pub(crate) Object);
 
 #[async_trait]
-impl Decision for Put {
-    async fn decide(&mut self, _before: Option<&Object>) -> Result<Change, ApiError> {
-        Ok(Change::Write(self.0.clone()))
+impl ObjectDecision for Put {
+    async fn decide(&mut self, _before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        Ok(ObjectChange::Write(self.0.clone()))
     }
 }
 
@@ -194,10 +194,10 @@ pub(crate) async fn stored_version(store: &Arc<dyn Store>, name: &str) -> String
     slices[name]["apiVersion"].as_str().unwrap().to_string()
 }
 
-/// A store in which the writes that concern one key take as long as a test wants.
+/// A store that delays the writes of one key as long as a test wants.
 pub(crate) struct Slow {
     store: Arc<dyn Store>,
-    /// How the key ends.
+    /// The suffix of the key.
     key: &'static str,
     is_under_way: watch::Sender<bool>,
     has_arrived: watch::Sender<bool>,

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::{ApiServer, Change, Decision, ObjectRef, ServerConfig};
+use restow_apiserver::{ApiServer, ObjectChange, ObjectDecision, ObjectRef, ServerConfig};
 use restow_store::conformance::ModelStore;
 use restow_store::{
     Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn,
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
 /// A store whose changes reach the server late, except for its garbage collector, which has a watch of its own. It counts
-/// how often the server looks at one key, or is about to write it.
+/// how often the server reads one key, or is about to write it.
 struct Late {
     store: Arc<dyn Store>,
     is_open: watch::Sender<bool>,
@@ -94,21 +94,21 @@ impl Store for Late {
 struct Remove;
 
 #[async_trait]
-impl Decision for Remove {
-    async fn decide(&mut self, _before: Option<&Object>) -> Result<Change, ApiError> {
-        Ok(Change::Remove)
+impl ObjectDecision for Remove {
+    async fn decide(&mut self, _before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        Ok(ObjectChange::Remove)
     }
 }
 
-/// Does something to a definition, as a request to this server would.
-async fn define(server: &ApiServer, name: &str, decision: &mut dyn Decision) {
+/// Changes a CRD as a request to this server would.
+async fn define(server: &ApiServer, name: &str, decision: &mut dyn ObjectDecision) {
     let version: GroupVersion = "apiextensions.k8s.io/v1".parse().unwrap();
     let resource = server.registry().find(&version, "customresourcedefinitions").unwrap().clone();
     let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
     server.objects().change(place, decision).await.unwrap();
 }
 
-/// A definition of the kind `A`.
+/// A CRD of the kind `A`.
 fn definition(plural: &str, scope: &str, uid: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({
@@ -239,7 +239,7 @@ async fn a_namespace_is_finalized_only_by_a_server_that_found_this_instance_empt
     put(&store, CONFIG_MAP, config_map(None, &["test/held"])).await;
     put(&store, NAMESPACE, namespace("2", true, &[])).await;
     slow.may_pass.send_replace(true);
-    eventually("what is in it was told to go", || async {
+    eventually("its content is being deleted", || async {
         let marked = !get(&store, CONFIG_MAP).await.unwrap()["metadata"]["deletionTimestamp"].is_null();
         marked || get(&store, NAMESPACE).await.is_none()
     })

@@ -18,7 +18,7 @@ async fn exists(store: &Arc<dyn Store>, name: &str) -> bool {
     store.get(&key(name)).await.unwrap().is_some()
 }
 
-/// A config map that belongs to something.
+/// A config map with an owner.
 async fn put_owned(store: &Arc<dyn Store>, name: &str, api_version: &str, kind: &str) {
     let owner = json!({"apiVersion": api_version, "kind": kind, "name": "owner", "uid": "the-owner"});
     let object = json!({
@@ -36,7 +36,7 @@ async fn gone(store: &Arc<dyn Store>, name: &str) {
 async fn an_object_whose_owner_cannot_be_decoded_is_not_collected() {
     let store = store();
     let _server = start(&store, "a", "1.31", "").await;
-    // There, but not to be read.
+    // It exists, but cannot be decoded.
     put(&store, "/apps/deployments/default/owner", &b"k8s\0\n\x13\n\x07apps/v1\x12\x08Deploy"[..]).await;
     put_owned(&store, "of-a-damaged-one", "apps/v1", "Deployment").await;
     put_owned(&store, "of-an-unknown-kind", "example.com/v1", "Widget").await;
@@ -51,7 +51,7 @@ async fn an_object_whose_owner_cannot_be_decoded_is_not_collected() {
     for kept in ["of-a-damaged-one", "of-an-unknown-kind", "of-an-unknown-version"] {
         assert!(exists(&store, &format!("/core/configmaps/default/{kept}")).await, "{kept} was deleted");
     }
-    // When it can be known that the owner is gone, its dependent goes.
+    // When the owner is known to be deleted, its dependent is deleted.
     store.txn(Txn::new().delete(&key("/apps/deployments/default/owner"))).await.unwrap();
     gone(&store, "/core/configmaps/default/of-a-damaged-one").await;
 }
@@ -71,7 +71,7 @@ async fn a_namespace_is_kept_while_objects_in_it_are_stored() {
     let widget = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"full"}}"#;
     put(&store, "/example.com/widgets/full/w", widget).await;
     put(&store, "/core/namespaces/full", terminating("full").to_string()).await;
-    // It comes later in the order in which they are looked at.
+    // It is processed later.
     put(&store, "/core/namespaces/none", terminating("none").to_string()).await;
     gone(&store, "/core/namespaces/none").await;
     assert!(exists(&store, "/core/namespaces/full").await, "a widget, which is not served, lies in it");
@@ -79,7 +79,7 @@ async fn a_namespace_is_kept_while_objects_in_it_are_stored() {
     gone(&store, "/core/namespaces/full").await;
 }
 
-/// A config map that others belong to.
+/// A config map that owns others.
 fn owner(name: &str) -> Value {
     let metadata = json!({"name": name, "namespace": "default", "uid": name});
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})

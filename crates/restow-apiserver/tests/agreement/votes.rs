@@ -60,7 +60,7 @@ async fn the_selected_version_changes_under_the_loose_guarantee() {
     roll_by_votes(Guarantee::Loose).await;
 }
 
-/// Nothing in the store refuses such a write, so the server itself has to see to it.
+/// The store does not refuse such a write, so the server itself has to.
 #[tokio::test]
 async fn under_the_loose_guarantee_a_slow_write_commits_before_another_version_is_reported() {
     let store = store();

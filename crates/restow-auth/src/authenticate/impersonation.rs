@@ -1,4 +1,5 @@
-//! Impersonation: acting as someone else, named in `Impersonate-…` headers, for those who may.
+//! Impersonation: a request acts as another user, named in `Impersonate-…` headers. This file reads the headers and lists
+//! the permissions that the requesting user needs.
 
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, service_account_groups, split_service_account_username};
 use crate::{Attributes, ResourceAttributes, User};
@@ -13,41 +14,40 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 const PREFIX: &str = "impersonate-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// A wish to act as someone else.
+/// The impersonation that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impersonation {
-    /// Who to act as.
+    /// The user to act as.
     pub user: User,
-    /// What whoever asks must be allowed, all of it.
+    /// The requesting user must be allowed all of these.
     pub checks: Vec<Attributes>,
 }
 
-/// Why it cannot be told who to act as. The server answers that the request is bad: whoever wants to act as another must
-/// never be served as themselves.
+/// Why the headers are refused. The response is 400: a request with impersonation headers must never run as the
+/// requesting user.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ImpersonationError {
-    /// Something of a user is given, but no user.
+    /// There are impersonation headers, but none with a user name.
     #[error("requested {0} without impersonating a user name")]
     NoUser(String),
-    /// A header, or what its name stands for, is not UTF-8.
+    /// The value of a header, or the unescaped key in its name, is not UTF-8.
     #[error("the header {0:?} is not valid UTF-8")]
-    NotText(String),
-    /// A header that must be alone stands there twice.
+    InvalidUtf8(String),
+    /// The request has a header twice that may occur only once.
     #[error("the header {0:?} is given more than once")]
-    Twice(String),
-    /// A header is about impersonation, and nobody knows what it means.
+    Duplicate(String),
+    /// The name begins with `Impersonate-`, but there is no such header.
     #[error("the header {0:?} is not known")]
     Unknown(String),
 }
 
 impl Impersonation {
-    /// Whether a header is about impersonation; such headers must not reach anything behind this server.
+    /// Whether this is an impersonation header. A proxy must not forward such headers.
     pub fn is_header(name: &str) -> bool {
         name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
     }
 
-    /// Reads the headers: names in any case, in the order in which they came. Nothing when none is about impersonation;
-    /// where one is, it is understood or refused.
+    /// Reads the headers, in their order and with names in any case. Returns `None` if there is no impersonation header.
     pub fn from_headers<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> Result<Option<Self>, ImpersonationError> {
@@ -66,14 +66,14 @@ impl Impersonation {
 
 fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<User, ImpersonationError> {
     let mut wanted = User::default();
-    let mut alone = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
-        let text = str::from_utf8(value).map_err(|_| ImpersonationError::NotText(name.clone()))?;
+        let text = str::from_utf8(value).map_err(|_| ImpersonationError::InvalidUtf8(name.clone()))?;
         match name.as_str() {
             USER | UID => {
-                if !alone.insert(name.clone()) {
-                    return Err(ImpersonationError::Twice(name));
+                if !seen.insert(name.clone()) {
+                    return Err(ImpersonationError::Duplicate(name));
                 }
                 let field = if name == USER { &mut wanted.name } else { &mut wanted.uid };
                 *field = text.into();
@@ -81,7 +81,7 @@ fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<Us
             GROUP => wanted.groups.push(text.into()),
             _ => match name.strip_prefix(EXTRA_PREFIX) {
                 Some(key) => {
-                    let key = unescape(key).ok_or_else(|| ImpersonationError::NotText(name.clone()))?;
+                    let key = unescape(key).ok_or_else(|| ImpersonationError::InvalidUtf8(name.clone()))?;
                     wanted.extra.entry(key).or_default().push(text.into());
                 }
                 None => return Err(ImpersonationError::Unknown(name)),
@@ -118,8 +118,8 @@ fn checks(wanted: &User) -> Vec<Attributes> {
     checks.into_iter().map(Attributes::from).collect()
 }
 
-/// Adds the groups that go without saying: those of a service account when none are given, and whether the user is
-/// authenticated.
+/// Adds the implied groups: those of a service account if no group is given, and `system:authenticated` or
+/// `system:unauthenticated`.
 fn with_implied_groups(mut user: User) -> User {
     if user.groups.is_empty() {
         let account = split_service_account_username(&user.name);
@@ -129,7 +129,7 @@ fn with_implied_groups(mut user: User) -> User {
     if user.is_in(implied) || user.is_in(UNAUTHENTICATED) { user } else { user.with_group(implied) }
 }
 
-/// Replaces `%XX`; a text in which that does not work stays as it is. `None` where what comes of it is not a text.
+/// Replaces `%XX`. A string with an invalid escape is returned unchanged. `None` if the result is not UTF-8.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

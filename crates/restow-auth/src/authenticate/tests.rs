@@ -1,4 +1,4 @@
-//! Who a request is taken for.
+//! Tests of authentication and impersonation.
 
 use super::*;
 use crate::service_account::{BoundKind, BoundObject};
@@ -6,9 +6,10 @@ use crate::user::{AUTHENTICATED, CREDENTIAL_ID};
 use crate::{Attributes, ResourceAttributes};
 use rcgen::{CertificateParams, DnType, KeyPair};
 
-struct Nobody;
+/// No service account exists.
+struct NoServiceAccounts;
 
-impl ServiceAccounts for Nobody {
+impl ServiceAccounts for NoServiceAccounts {
     fn uid_of(&self, _: &str, _: &str) -> Option<String> {
         None
     }
@@ -28,7 +29,7 @@ fn certificate(names: &[(DnType, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn certificates_name_their_owner() {
+fn common_name_is_the_user_and_organizations_are_the_groups() {
     let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
     let der = certificate(&[(DnType::OrganizationName, "dev"), (DnType::CommonName, "ann"), (uid(), "1234")]);
     let user = user_of_certificate(&der).unwrap().unwrap();
@@ -47,7 +48,7 @@ fn certificates_name_their_owner() {
 }
 
 #[test]
-fn token_files_are_read_as_kubernetes_reads_them() {
+fn token_files_have_the_format_of_kubernetes() {
     let file = TokenFile::parse("t1,ann,1,\"dev,ops\"\r\n\nt2,bob,2\n\"t\"\"3\",eve,,one\n").unwrap();
     let user = |token| file.user_of(Secret(token)).cloned();
     let ann = user("t1").unwrap();
@@ -60,7 +61,7 @@ fn token_files_are_read_as_kubernetes_reads_them() {
 }
 
 #[test]
-fn mistakes_in_token_files_are_found_by_line() {
+fn token_file_errors_have_the_line_number() {
     let check = |text: &str, line: usize, part: &str| {
         let (found, problem) = TokenFile::parse(text).unwrap_err();
         assert_eq!(found, line, "{text}");
@@ -76,7 +77,7 @@ fn mistakes_in_token_files_are_found_by_line() {
 }
 
 #[test]
-fn bearer_tokens_are_taken_from_the_header() {
+fn bearer_tokens_are_read_from_the_authorization_header() {
     let check = |header: &str, token: Option<&str>| assert_eq!(bearer_token(header).map(|secret| secret.0), token);
     check("Bearer abc", Some("abc"));
     check(" bearer abc ", Some("abc"));
@@ -89,39 +90,45 @@ fn bearer_tokens_are_taken_from_the_header() {
 }
 
 #[test]
-fn credentials_are_looked_at_in_order() {
+fn client_certificates_are_checked_before_bearer_tokens() {
     let authenticators = Authenticators {
         token_file: Some(TokenFile::parse("t1,ann,1,dev").unwrap()),
         tokens: None,
         api_audiences: vec!["api".into()],
         anonymous: AnonymousAccess::health_and_version(),
     };
-    let authenticate = |shown: Shown<'_>| authenticators.authenticate(&shown, &Nobody, Timestamp::UNIX_EPOCH);
+    let authenticate = |credentials: Credentials<'_>| {
+        authenticators.authenticate(&credentials, &NoServiceAccounts, Timestamp::UNIX_EPOCH)
+    };
     let cert = Ok(ClientCertificate::of(User::named("cert")));
     let token = Some(Secret("t1"));
     let groups = |user: User| (user.name, user.groups);
-    let both = authenticate(Shown { certificate: Some(&cert), token, path: "/api" }).unwrap();
+    let both = authenticate(Credentials { certificate: Some(&cert), token, path: "/api" }).unwrap();
     assert_eq!(groups(both), ("cert".into(), vec![AUTHENTICATED.to_string()]));
-    let with_token = authenticate(Shown { token, path: "/api", ..Shown::default() }).unwrap();
+    let with_token = authenticate(Credentials { token, path: "/api", ..Credentials::default() }).unwrap();
     assert_eq!(groups(with_token), ("ann".into(), vec!["dev".to_string(), AUTHENTICATED.into()]));
-    assert_eq!(authenticate(Shown { path: "/livez", ..Shown::default() }), Ok(User::anonymous()));
-    let refused = authenticate(Shown { path: "/api", ..Shown::default() });
+    assert_eq!(authenticate(Credentials { path: "/livez", ..Credentials::default() }), Ok(User::anonymous()));
+    let refused = authenticate(Credentials { path: "/api", ..Credentials::default() });
     assert_eq!(refused, Err(AuthenticationError::NoCredentials));
-    let wrong = authenticate(Shown { token: Some(Secret("t2")), path: "/livez", certificate: None });
+    let wrong = authenticate(Credentials { token: Some(Secret("t2")), path: "/livez", certificate: None });
     assert_eq!(wrong, Err(AuthenticationError::Token("invalid bearer token".into())));
     let unreadable = Err(CertificateError::NotText);
-    let refused = authenticate(Shown { certificate: Some(&unreadable), token: None, path: "/livez" });
+    let refused = authenticate(Credentials { certificate: Some(&unreadable), token: None, path: "/livez" });
     assert_eq!(refused, Err(AuthenticationError::Certificate(CertificateError::NotText)));
-    let ended = Ok(ClientCertificate { until: Timestamp::from_second(-1).unwrap(), ..cert.clone().unwrap() });
-    let refused = authenticate(Shown { certificate: Some(&ended), token: None, path: "/livez" });
+    let expired = Ok(ClientCertificate { not_after: Timestamp::from_second(-1).unwrap(), ..cert.clone().unwrap() });
+    let refused = authenticate(Credentials { certificate: Some(&expired), token: None, path: "/livez" });
     assert!(matches!(refused, Err(AuthenticationError::Certificate(CertificateError::Expired(_)))), "{refused:?}");
-    let with_token = authenticate(Shown { certificate: Some(&ended), token, path: "/api" }).unwrap();
+    let with_token = authenticate(Credentials { certificate: Some(&expired), token, path: "/api" }).unwrap();
     assert_eq!(with_token.name, "ann");
-    let nobody = Ok(ClientCertificate { user: None, ..cert.clone().unwrap() });
-    let anonymous = authenticate(Shown { certificate: Some(&nobody), token: None, path: "/livez" });
+    let unnamed = Ok(ClientCertificate { user: None, ..cert.clone().unwrap() });
+    let anonymous = authenticate(Credentials { certificate: Some(&unnamed), token: None, path: "/livez" });
     assert_eq!(anonymous, Ok(User::anonymous()));
-    let elsewhere =
-        authenticators.authenticate_token(Secret("t1"), Some(&["other".to_string()]), &Nobody, Timestamp::UNIX_EPOCH);
+    let elsewhere = authenticators.authenticate_token(
+        Secret("t1"),
+        Some(&["other".to_string()]),
+        &NoServiceAccounts,
+        Timestamp::UNIX_EPOCH,
+    );
     assert!(elsewhere.is_err());
 }
 
@@ -140,7 +147,7 @@ fn shown(check: &Attributes) -> String {
 }
 
 #[test]
-fn impersonation_asks_for_everything_it_takes() {
+fn impersonation_needs_permission_for_user_uid_groups_and_extra_fields() {
     let check = |headers: &[(&str, &str)], name: &str, groups: &[&str], checks: &[&str]| {
         let impersonation = impersonate(headers).unwrap().unwrap();
         assert_eq!(impersonation.user.name, name);
@@ -207,7 +214,7 @@ fn impersonated_extra_fields_are_unescaped() {
 }
 
 #[test]
-fn nothing_is_impersonated_without_a_user() {
+fn impersonation_without_a_user_name_is_refused() {
     assert_eq!(impersonate(&[("Accept", "*/*"), ("Impersonat", "x")]), Ok(None));
     let message = |headers: &[(&str, &str)]| impersonate(headers).unwrap_err().to_string();
     assert_eq!(
@@ -221,7 +228,7 @@ fn nothing_is_impersonated_without_a_user() {
 }
 
 #[test]
-fn a_wish_to_act_as_another_is_granted_or_refused_and_never_ignored() {
+fn impersonation_headers_are_never_ignored() {
     let user = ("Impersonate-User", "ann".as_bytes());
     let read = |headers: &[(&str, &[u8])]| Impersonation::from_headers(headers.iter().copied());
     let name = "jörg".as_bytes();
@@ -231,15 +238,15 @@ fn a_wish_to_act_as_another_is_granted_or_refused_and_never_ignored() {
     assert_eq!(escaped.user.extra["jörg"], ["x"]);
     for header in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-a"] {
         let refused = read(&[user, (header, b"j\xf6rg")]);
-        assert_eq!(refused, Err(ImpersonationError::NotText(header.into())), "{header}");
+        assert_eq!(refused, Err(ImpersonationError::InvalidUtf8(header.into())), "{header}");
     }
     let key = "impersonate-extra-j%f6rg";
-    assert_eq!(read(&[user, (key, b"x")]), Err(ImpersonationError::NotText(key.into())));
+    assert_eq!(read(&[user, (key, b"x")]), Err(ImpersonationError::InvalidUtf8(key.into())));
     let unknown = "impersonate-groups";
     assert_eq!(read(&[user, (unknown, b"x")]), Err(ImpersonationError::Unknown(unknown.into())));
     for header in ["impersonate-user", "impersonate-uid"] {
         let refused = read(&[(header, b"a"), (header, b"b")]);
-        assert_eq!(refused, Err(ImpersonationError::Twice(header.into())));
+        assert_eq!(refused, Err(ImpersonationError::Duplicate(header.into())));
     }
     for headers in
         [&[("impersonate-user", b"".as_slice())][..], &[("impersonate-group", b"")], &[("impersonate-uid", b"")]]
@@ -249,7 +256,7 @@ fn a_wish_to_act_as_another_is_granted_or_refused_and_never_ignored() {
 }
 
 #[test]
-fn a_certificate_is_valid_as_long_as_all_that_it_comes_from_are() {
+fn client_certificates_expire_with_their_chain() {
     use rcgen::{BasicConstraints, IsCa, Issuer};
     let second = |second: i64| Timestamp::from_second(second).unwrap();
     let params = |name: &str, from: i64, until: i64| {
@@ -269,9 +276,9 @@ fn a_certificate_is_valid_as_long_as_all_that_it_comes_from_are() {
     let own = params("ann", 1_000_000_200, 1_000_000_400).signed_by(&key(), &issuer).unwrap().der().to_vec();
     let unrelated = params("unrelated", 1_000_000_000, 1_000_000_001).self_signed(&key()).unwrap().der().to_vec();
     let alone = ClientCertificate::read(std::slice::from_ref(&own)).unwrap();
-    assert_eq!((alone.from, alone.until), (second(1_000_000_200), second(1_000_000_400)));
+    assert_eq!((alone.not_before, alone.not_after), (second(1_000_000_200), second(1_000_000_400)));
     let read = ClientCertificate::read(&[own.clone(), unrelated, between_der]).unwrap();
-    assert_eq!((read.from, read.until), (second(1_000_000_200), second(1_000_000_300)));
+    assert_eq!((read.not_before, read.not_after), (second(1_000_000_200), second(1_000_000_300)));
     let name = |at: i64| read.user_at(second(at)).map(|user| user.unwrap().name.clone());
     assert_eq!(name(1_000_000_199), Err(CertificateError::NotYetValid(second(1_000_000_200))));
     assert_eq!(name(1_000_000_300), Ok("ann".into()));

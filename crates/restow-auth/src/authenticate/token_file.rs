@@ -20,29 +20,29 @@ struct Entry {
 }
 
 impl TokenFile {
-    /// Reads a file's text; an error comes with its line, counted from 1.
+    /// Parses the text of a file. An error has its line number, from 1.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut entries: Vec<Entry> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
             }
-            let numbered = |problem| (index + 1, problem);
-            let fields = split_fields(line).map_err(numbered)?;
+            let with_line = |problem| (index + 1, problem);
+            let fields = split_fields(line).map_err(with_line)?;
             let [token, name, uid, rest @ ..] = fields.as_slice() else {
                 let found = fields.len();
                 let problem = format!("must have at least 3 columns (token, user name, user uid), found {found}");
-                return Err(numbered(problem));
+                return Err(with_line(problem));
             };
             if token.is_empty() {
-                return Err(numbered("the token is empty".into()));
+                return Err(with_line("the token is empty".into()));
             }
             if name.is_empty() {
-                return Err(numbered("the user name is empty".into()));
+                return Err(with_line("the user name is empty".into()));
             }
             let hash = hash(token);
             if entries.iter().any(|entry| entry.hash == hash) {
-                return Err(numbered("the token occurs twice".into()));
+                return Err(with_line("the token occurs twice".into()));
             }
             let groups =
                 rest.first().into_iter().flat_map(|groups| groups.split(',')).filter(|group| !group.is_empty());
@@ -52,8 +52,8 @@ impl TokenFile {
         Ok(TokenFile { entries })
     }
 
-    /// Whose token it is. It takes as long for a token that is nearly right as for any other, and for the first as for
-    /// the last.
+    /// The user of a token. The comparison takes constant time: it does not depend on how much of a token matches, nor on
+    /// its line.
     pub fn user_of(&self, token: Secret<'_>) -> Option<&User> {
         let hash = hash(token.0);
         let mut found = None;
@@ -66,7 +66,7 @@ impl TokenFile {
     }
 }
 
-/// Shows how many there are, and none of them.
+/// Prints the number of tokens, and no token.
 impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenFile").field("tokens", &self.entries.len()).finish()

@@ -1,19 +1,19 @@
-//! Completing an object of the default policy: what is missing is added, what someone added stays, and who wants to be
-//! left alone is.
+//! Reconciles an object with the default policy: adds missing rules, subjects, labels and annotations, and keeps the
+//! additions of users. Objects whose annotation forbids it are not changed.
 
 use crate::bootstrap::AUTOUPDATE_ANNOTATION;
 use crate::rbac::{PolicyRule, uncovered};
 use restow_apimachinery::typed;
 use serde_json::{Map, Value, json};
 
-/// What to write.
+/// The write that an object needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reconciliation {
-    /// There is no such object: create it.
+    /// The object does not exist: create it.
     Create(Value),
-    /// The object lacks something: write this over it.
+    /// Something is missing in the object: update it.
     Update(Value),
-    /// The binding refers to another role, which cannot be changed: delete it and create this.
+    /// The binding refers to another role, and `roleRef` is immutable: delete the binding and create this one.
     Recreate(Value),
 }
 
@@ -28,8 +28,8 @@ impl Reconciliation {
     }
 }
 
-/// What to write so that the existing object allows at least what the wanted one allows; nothing when it does already,
-/// or when its annotation says that it is to be left alone. An object that is malformed is left alone too.
+/// The write after which the existing object allows at least what the wanted one allows. `None` if it does already, if
+/// its annotation forbids updates, or if it is malformed.
 pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Reconciliation> {
     let Some(existing) = existing else { return Some(Reconciliation::Create(wanted.clone())) };
     let annotation = existing.pointer("/metadata/annotations").and_then(|all| all.get(AUTOUPDATE_ANNOTATION));
@@ -47,12 +47,12 @@ pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Reconciliat
         add_subjects(&mut completed, wanted);
     } else {
         add_rules(&mut completed, wanted)?;
-        settle_aggregation(&mut completed, wanted);
+        reconcile_aggregation_rule(&mut completed, wanted);
     }
     (completed != *existing).then_some(Reconciliation::Update(completed))
 }
 
-/// Adds labels or annotations that are missing; one with another value keeps it.
+/// Adds missing labels or annotations; existing values are kept.
 fn add_entries(object: &mut Value, wanted: &Value, map: &str) {
     let Some(entries) = wanted.pointer(&format!("/metadata/{map}")).and_then(Value::as_object) else { return };
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
@@ -85,9 +85,9 @@ fn add_subjects(object: &mut Value, wanted: &Value) {
     append(object, "subjects", missing);
 }
 
-/// Adds selectors that are missing. A role that should not be an aggregate is none any more: its rules would be
-/// overwritten for ever.
-fn settle_aggregation(object: &mut Value, wanted: &Value) {
+/// Adds missing selectors. Removes the aggregation rule of a role that must not have one: aggregation would overwrite its
+/// rules again and again.
+fn reconcile_aggregation_rule(object: &mut Value, wanted: &Value) {
     let is_aggregate = |role: &Value| role.get("aggregationRule").is_some_and(|rule| !rule.is_null());
     if !is_aggregate(wanted) {
         if is_aggregate(object)

@@ -1,4 +1,4 @@
-//! Makes objects of the rows of the default policy.
+//! Builds the objects of the default policy from its table.
 
 use crate::bootstrap::{AUTOUPDATE_ANNOTATION, BOOTSTRAPPING_LABEL};
 use crate::rbac::{GROUP, PolicyRule, RbacKind};
@@ -35,7 +35,7 @@ fn objects_of(row: Object<'_>) -> Vec<Value> {
 
 fn cluster_role(name: &str, part_of: &[&str], gathers: &[&str], rules: Vec<Rule<'_>>) -> Value {
     let label = |aggregate: &&str| format!("{AGGREGATE_LABEL_PREFIX}{aggregate}");
-    // An aggregate without rules of its own has none yet, which is not the same as an empty list.
+    // As in Kubernetes, an aggregate without rules of its own has `rules: null`, not an empty list.
     let has_rules = !rules.is_empty();
     let mut object = role(RbacKind::ClusterRole, "", name, rules);
     if !has_rules {

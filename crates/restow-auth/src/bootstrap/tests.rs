@@ -1,4 +1,4 @@
-//! The default policy is whole, and completing it takes nothing away.
+//! Tests of the default policy: it is complete, and reconciling removes nothing.
 
 use super::*;
 use crate::rbac::{RbacKind, Rules};
@@ -11,7 +11,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
 }
 
 #[test]
-fn the_whole_table_is_read() {
+fn the_default_policy_is_complete() {
     let objects = bootstrap_objects();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for object in &objects {
@@ -23,7 +23,7 @@ fn the_whole_table_is_read() {
 }
 
 #[test]
-fn objects_look_as_in_kubernetes() {
+fn default_objects_are_those_of_kubernetes() {
     let objects = bootstrap_objects();
     let group = "rbac.authorization.k8s.io";
     assert_eq!(
@@ -104,7 +104,7 @@ fn the_default_policy_allows_what_it_should() {
 }
 
 #[test]
-fn what_is_missing_is_added_and_the_rest_stays() {
+fn reconcile_adds_missing_rules_and_keeps_additions() {
     let objects = bootstrap_objects();
     for wanted in &objects {
         assert_eq!(reconcile(None, wanted), Some(Reconciliation::Create(wanted.clone())));
@@ -139,7 +139,7 @@ fn what_is_missing_is_added_and_the_rest_stays() {
 }
 
 #[test]
-fn bindings_and_aggregates_are_completed() {
+fn reconcile_adds_missing_subjects_and_selectors() {
     let objects = bootstrap_objects();
     let wanted = find(&objects, "ClusterRoleBinding", "system:public-info-viewer");
     let mut own = wanted.clone();
@@ -153,7 +153,7 @@ fn bindings_and_aggregates_are_completed() {
     let admin = find(&objects, "ClusterRole", "admin");
     let mut own = admin.clone();
     own["rules"] = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
-    assert_eq!(reconcile(Some(&own), admin), None, "the rules of an aggregate are not ours to judge");
+    assert_eq!(reconcile(Some(&own), admin), None, "reconcile ignores the rules of an aggregate");
     let selector = json!({"matchLabels": {"mine": "true"}});
     own["aggregationRule"] = json!({"clusterRoleSelectors": [selector]});
     let updated = reconcile(Some(&own), admin).unwrap();

@@ -1,5 +1,5 @@
-//! Aggregated ClusterRoles: their rules are those of all ClusterRoles that their selectors choose. The rules are written
-//! into the aggregate, where everyone can see them; until then they allow nothing. This module computes what to write.
+//! Aggregated ClusterRoles: their rules are those of all ClusterRoles that their selectors match. This module computes
+//! the rules; the server writes them into the aggregate. Rules that are not written yet allow nothing.
 
 use crate::rbac::objects::RoleObject;
 use crate::rbac::{PolicyRule, Rules};
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Rules {
-    /// The rules that the ClusterRole should have, given the labels of the others: none when it does not exist or is
-    /// no aggregate, an error when one of its selectors is invalid.
+    /// The rules that the ClusterRole should have. `None` if it does not exist or is not an aggregate; an error if one of
+    /// its selectors is invalid.
     pub fn aggregated_rules(&self, name: &str) -> Option<Result<Vec<PolicyRule>, String>> {
         let aggregate = self.cluster_roles.get(name)?.aggregation_rule.as_ref()?;
         let others: BTreeMap<&String, &Arc<RoleObject>> =
@@ -26,20 +26,20 @@ impl Rules {
         Some(Ok(gathered))
     }
 
-    /// The aggregates that are out of date, each with the rules to write. Aggregates of aggregates are followed
-    /// through, so that writing these once is enough.
+    /// The aggregates that are out of date, each with the rules to write. Aggregates of aggregates are resolved, so writing
+    /// the result once is enough.
     pub fn stale_aggregates(&self) -> BTreeMap<String, Vec<PolicyRule>> {
-        let mut settled = self.clone();
+        let mut resolved = self.clone();
         let mut stale = BTreeMap::new();
         let mut names: Vec<&String> = self.cluster_roles.keys().collect();
         names.sort();
         names.retain(|name| self.cluster_roles[*name].aggregation_rule.is_some());
-        // Each round settles at least one aggregate; those that gather each other in a circle need an end.
+        // Each round resolves at least one aggregate. The limit ends the loop for aggregates that select each other.
         for _ in 0..=names.len() {
             let mut changed = false;
             for name in &names {
-                let Some(Ok(wanted)) = settled.aggregated_rules(name) else { continue };
-                changed |= settled.replace_rules(name, &wanted);
+                let Some(Ok(wanted)) = resolved.aggregated_rules(name) else { continue };
+                changed |= resolved.replace_rules(name, &wanted);
                 if self.cluster_roles[*name].rules.as_slice() == wanted {
                     stale.remove(*name);
                 } else {
@@ -53,7 +53,7 @@ impl Rules {
         stale
     }
 
-    /// Gives the ClusterRole other rules; says whether they differ.
+    /// Replaces the rules of the ClusterRole. Returns whether they changed.
     fn replace_rules(&mut self, name: &str, rules: &[PolicyRule]) -> bool {
         let Some(role) = self.cluster_roles.get_mut(name) else { return false };
         if role.rules.as_slice() == rules {

@@ -1,4 +1,4 @@
-//! The bindings of one scope (the cluster, or one namespace), found by whom they apply to.
+//! The bindings of one scope (the cluster, or one namespace), indexed by subject.
 
 use crate::User;
 use crate::rbac::objects::{Binding, Subject};
@@ -19,7 +19,7 @@ impl Bindings {
         self.by_name.keys()
     }
 
-    /// Replaces the binding of that name.
+    /// Replaces the binding of this name; `None` removes it.
     pub(super) fn set(&mut self, name: &str, binding: Option<Binding>) {
         if let Some(old) = self.by_name.remove(name) {
             for subject in &old.subjects {
@@ -39,8 +39,8 @@ impl Bindings {
         self.by_name.is_empty()
     }
 
-    /// The bindings that apply to the user: first those by name, then those by group, in the order of the user's
-    /// groups. One that applies in several ways comes several times.
+    /// The bindings that apply to the user: first those of the user name, then those of the groups, in the order of the
+    /// user's groups. A binding with several matching subjects is returned several times.
     pub(super) fn applying_to<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<Binding>> {
         let by_user = self.by_user.get(&user.name).into_iter();
         let by_group = user.groups.iter().filter_map(|group| self.by_group.get(group));
@@ -50,7 +50,7 @@ impl Bindings {
     fn link(&mut self, subject: &Subject, binding: &Arc<Binding>) {
         let (index, key) = self.index_of(subject);
         let linked = index.entry(key).or_default();
-        // A binding that names a subject twice is found once. The order by name makes reasons the same each time.
+        // A binding that names a subject twice is listed once. The order by name makes reasons deterministic.
         if let Err(place) = linked.binary_search_by(|other| other.name.cmp(&binding.name)) {
             linked.insert(place, Arc::clone(binding));
         }
@@ -74,8 +74,8 @@ impl Bindings {
     }
 }
 
-/// The first of the binding's subjects that is the user: the one that reasons name.
-pub(super) fn first_subject<'a>(binding: &'a Binding, user: &User) -> Option<&'a Subject> {
+/// The first subject of the binding that matches the user; reasons name it.
+pub(super) fn first_matching_subject<'a>(binding: &'a Binding, user: &User) -> Option<&'a Subject> {
     binding.subjects.iter().find(|subject| match subject {
         Subject::Group(group) => user.is_in(group),
         other => other.username().is_some_and(|name| name == user.name),

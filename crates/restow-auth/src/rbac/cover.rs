@@ -1,37 +1,37 @@
-//! Whether some rules allow all that others allow. Everything is broken down into single permissions, each of which one
-//! rule covers or none does.
+//! Whether some rules cover others: allow everything that they allow. A rule that no other rule covers as a whole is broken
+//! down into single permissions, and each is covered by one rule or by none.
 //!
-//! A few kilobytes can name billions of permissions, so the work is counted word by word and ends where it is too much: what
-//! could not be looked at is not covered.
+//! A rule of a few kilobytes can stand for billions of permissions, so the number of comparisons is limited. What was not
+//! compared counts as not covered.
 
 use crate::rbac::policy_rule::{PolicyRule, has, path_covers};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// The most comparisons of words: some milliseconds.
-const MAX_WORDS_COMPARED: usize = 5_000_000;
-/// The most single permissions of a rule that no other covers as a whole.
+/// The maximum number of string comparisons; they take some milliseconds.
+const MAX_COMPARISONS: usize = 5_000_000;
+/// The maximum number of single permissions of a rule that is broken down.
 const MAX_PERMISSIONS: usize = 100_000;
-/// How many bytes of a word are compared in about the time that one word takes.
-const WORD_BYTES: usize = 32;
+/// Each further block of so many bytes in a string costs as much as one comparison.
+const BLOCK_BYTES: usize = 32;
 
-/// What is not covered.
+/// The permissions that are not covered.
 pub(super) struct Missing {
-    /// Single permissions, and whole rules where those were too many.
+    /// Single permissions; a whole rule if it has too many of them.
     pub rules: Vec<PolicyRule>,
-    /// Whether there is more than was asked for.
+    /// Whether there are more than the limit.
     pub more: bool,
 }
 
-/// The single permissions among `wanted` that no rule in `held` covers. Of rules that come to more permissions than can be
-/// looked at, what no rule covers whole is not covered.
+/// The single permissions in `wanted` that no rule in `held` covers. A rule with too many permissions to compare is covered
+/// only if one rule covers it as a whole.
 pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
     missing(&held.iter().collect::<Vec<_>>(), wanted, usize::MAX).rules
 }
 
-/// The same, but no more of them than so many.
-pub(super) fn missing(held: &[&PolicyRule], wanted: &[PolicyRule], most: usize) -> Missing {
-    let work = Work { left: Cell::new(MAX_WORDS_COMPARED) };
+/// Like [`uncovered`], but returns at most `limit` rules.
+pub(super) fn missing(held: &[&PolicyRule], wanted: &[PolicyRule], limit: usize) -> Missing {
+    let work = Work { left: Cell::new(MAX_COMPARISONS) };
     let mut rules = Vec::new();
     for rule in wanted {
         if held.iter().any(|own| work.covers(own, rule)) {
@@ -40,53 +40,53 @@ pub(super) fn missing(held: &[&PolicyRule], wanted: &[PolicyRule], most: usize) 
         let before = rules.len();
         let few = permissions_in(rule) <= MAX_PERMISSIONS;
         if few {
-            work.break_down(held, rule, most, &mut rules);
+            work.break_down(held, rule, limit, &mut rules);
         }
-        if !few || work.is_spent() {
+        if !few || work.is_exhausted() {
             rules.truncate(before);
             rules.push(rule.clone());
         }
-        if rules.len() > most {
-            rules.truncate(most);
+        if rules.len() > limit {
+            rules.truncate(limit);
             return Missing { rules, more: true };
         }
     }
     Missing { rules, more: false }
 }
 
-/// How many single permissions a rule gives.
+/// The number of single permissions of a rule.
 fn permissions_in(rule: &PolicyRule) -> usize {
     let things = [rule.api_groups.len(), rule.resources.len(), rule.resource_names.len().max(1)];
     let things = things.into_iter().fold(1usize, usize::saturating_mul);
     things.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
-/// The work of one check. When it is spent, nothing is covered any more.
+/// The comparisons that one check may still make. When none is left, nothing counts as covered.
 struct Work {
     left: Cell<usize>,
 }
 
 impl Work {
-    fn is_spent(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.left.get() == 0
     }
 
-    /// Whether there is enough left to compare a word with so many others.
-    fn spend(&self, words: usize, word: &str) -> bool {
-        let cost = words.saturating_mul(1 + word.len() / WORD_BYTES).saturating_add(1);
+    /// Takes the cost of comparing a text with `count` others. Returns whether enough was left.
+    fn spend(&self, count: usize, text: &str) -> bool {
+        let cost = count.saturating_mul(1 + text.len() / BLOCK_BYTES).saturating_add(1);
         let left = self.left.get();
         self.left.set(left.saturating_sub(cost));
         left > cost
     }
 
-    /// Whether a list holds everything, or the text.
+    /// Whether a list has `*` or the string.
     fn has(&self, list: &[String], text: &str) -> bool {
         self.spend(list.len(), text) && (has(list, "*") || has(list, text))
     }
 
     fn has_resource(&self, held: &[String], wanted: &str) -> bool {
-        let of_everything = wanted.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
-        self.has(held, wanted) || of_everything.is_some_and(|pattern| self.has(held, &pattern))
+        let any_resource = wanted.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+        self.has(held, wanted) || any_resource.is_some_and(|pattern| self.has(held, &pattern))
     }
 
     fn has_path(&self, rule: &PolicyRule, path: &str) -> bool {
@@ -98,7 +98,7 @@ impl Work {
         rule.resource_names.is_empty() || self.spend(rule.resource_names.len(), name) && rule.has_name(name)
     }
 
-    /// Whether one rule allows all that another allows.
+    /// Whether one rule allows everything that another allows.
     fn covers(&self, rule: &PolicyRule, wanted: &PolicyRule) -> bool {
         let names = match wanted.resource_names.is_empty() {
             true => rule.resource_names.is_empty(),
@@ -111,8 +111,9 @@ impl Work {
             && wanted.non_resource_urls.iter().all(|path| self.has_path(rule, path))
     }
 
-    /// Finds the single permissions of a rule that nothing covers. Rules that are about something else are left out early.
-    fn break_down(&self, held: &[&PolicyRule], rule: &PolicyRule, most: usize, found: &mut Vec<PolicyRule>) {
+    /// Finds the single permissions of a rule that no rule in `held` covers. Rules of other groups, resources and verbs are
+    /// dropped early.
+    fn break_down(&self, held: &[&PolicyRule], rule: &PolicyRule, limit: usize, found: &mut Vec<PolicyRule>) {
         for group in &rule.api_groups {
             let of_group: Vec<&PolicyRule> = narrowed(held, |own| self.has(&own.api_groups, group));
             for resource in &rule.resources {
@@ -125,8 +126,8 @@ impl Work {
                         resources: vec![resource.clone()],
                         ..PolicyRule::default()
                     };
-                    self.names_missing(&of_verb, rule, &thing, most, found);
-                    if self.is_spent() || found.len() > most {
+                    self.names_missing(&of_verb, rule, &thing, limit, found);
+                    if self.is_exhausted() || found.len() > limit {
                         return;
                     }
                 }
@@ -135,24 +136,24 @@ impl Work {
         for path in &rule.non_resource_urls {
             let on_path = narrowed(held, |own| self.has_path(own, path));
             let verbs = rule.verbs.iter().filter(|verb| !on_path.iter().any(|own| self.has(&own.verbs, verb)));
-            found.extend(verbs.take(most.saturating_add(1)).map(|verb| PolicyRule {
+            found.extend(verbs.take(limit.saturating_add(1)).map(|verb| PolicyRule {
                 verbs: vec![verb.clone()],
                 non_resource_urls: vec![path.clone()],
                 ..PolicyRule::default()
             }));
-            if self.is_spent() || found.len() > most {
+            if self.is_exhausted() || found.len() > limit {
                 return;
             }
         }
     }
 
-    /// Finds the names in a rule for which none of the rules, which allow the rest, allows a thing.
+    /// Finds the resource names of a rule that no rule in `held` has. The rules in `held` cover everything but the name.
     fn names_missing(
         &self,
         held: &[&PolicyRule],
         rule: &PolicyRule,
         thing: &PolicyRule,
-        most: usize,
+        limit: usize,
         found: &mut Vec<PolicyRule>,
     ) {
         if rule.resource_names.is_empty() {
@@ -164,7 +165,7 @@ impl Work {
             if !held.iter().any(|own| self.has_name(own, name)) {
                 found.push(PolicyRule { resource_names: vec![name.clone()], ..thing.clone() });
             }
-            if !self.spend(0, "") || found.len() > most {
+            if !self.spend(0, "") || found.len() > limit {
                 return;
             }
         }
@@ -175,7 +176,7 @@ fn narrowed<'a>(rules: &[&'a PolicyRule], fits: impl Fn(&PolicyRule) -> bool) ->
     rules.iter().copied().filter(|rule| fits(rule)).collect()
 }
 
-/// Joins single permissions on the same thing into one rule with all their verbs, for people to read.
+/// Joins single permissions on the same resource into one rule with all their verbs, for messages.
 pub(super) fn join_verbs(permissions: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut joined: BTreeMap<PolicyRule, Vec<String>> = BTreeMap::new();
     let mut rest = Vec::new();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_come_to_billions_of_permissions_are_covered_whole_or_not_at_all() {
+    fn rules_with_billions_of_permissions_are_covered_whole_or_not_at_all() {
         let words: Vec<String> = (0..2_000).map(|number| format!("w{number}")).collect();
         let wanted = [PolicyRule {
             verbs: words.clone(),
@@ -218,17 +219,17 @@ mod tests {
         assert_eq!(uncovered(&[rule(&["*"], &["*"], &["*"])], &wanted), []);
         assert_eq!(uncovered(&[rule(&["get"], &["*"], &["*"])], &wanted), wanted);
         let many = vec![wanted.to_vec(); 100].concat();
-        assert_eq!(uncovered(&many, &many).len(), 100, "too many words to compare");
+        assert_eq!(uncovered(&many, &many).len(), 100, "too many comparisons");
     }
 
     #[test]
-    fn the_default_roles_are_compared_to_the_end() {
+    fn the_default_roles_stay_within_the_comparison_limit() {
         let read = |role: &serde_json::Value| -> Vec<PolicyRule> {
             let rules = role["rules"].as_array().into_iter().flatten();
             rules.map(|rule| restow_apimachinery::typed::read(rule).unwrap()).collect()
         };
         let roles: Vec<Vec<PolicyRule>> = crate::bootstrap::bootstrap_objects().iter().map(read).collect();
-        // Whoever holds them holds them verb by verb, behind all others.
+        // The held rules have one verb each: this needs the most comparisons.
         let single = |rule: &PolicyRule| -> Vec<PolicyRule> {
             rule.verbs.iter().map(|verb| PolicyRule { verbs: vec![verb.clone()], ..rule.clone() }).collect()
         };
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_found_than_was_asked_for() {
+    fn missing_permissions_are_limited() {
         let words: Vec<String> = (0..100).map(|number| format!("w{number}")).collect();
         let wanted = [PolicyRule { resources: words.clone(), resource_names: words, ..rule(&["get"], &[""], &[]) }];
         let found = missing(&[], &wanted, 10);
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn several_rules_cover_one_together() {
+    fn several_rules_together_cover_one_rule() {
         let held = [rule(&["get"], &[""], &["pods"]), rule(&["list"], &[""], &["pods"])];
         assert_eq!(uncovered(&held, &[rule(&["get", "list"], &[""], &["pods"])]), []);
         assert_eq!(

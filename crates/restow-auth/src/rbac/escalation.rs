@@ -1,5 +1,6 @@
-//! Nobody gains power by writing policy: who writes a role must hold what it allows, or have the verb `escalate` on it;
-//! who writes a binding must hold what the role allows, or have the verb `bind` on the role.
+//! Privilege escalation prevention. A user that writes a role must hold all permissions of the role, or be allowed the verb
+//! `escalate` on it. A user that writes a binding must hold all permissions of its role, or be allowed the verb `bind` on
+//! the role.
 
 use crate::rbac::cover::{join_verbs, missing};
 use crate::rbac::objects::{RbacKind, RoleKind, RoleObject, RoleRef};
@@ -12,43 +13,43 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;
 
-/// How many single permissions that somebody does not hold are looked for.
-const MOST_MISSING: usize = 1_000;
-/// How many bytes of what is missing are told.
-const MOST_SHOWN: usize = 16 << 10;
+/// The maximum number of missing permissions that the check searches for.
+const MAX_MISSING_PERMISSIONS: usize = 1_000;
+/// The maximum size of the list of missing permissions in a message, in bytes.
+const MAX_LIST_BYTES: usize = 16 << 10;
 
 /// Why a role or a binding must not be written.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Escalation {
-    /// The writer would gain power. The text goes after "… is forbidden:".
+    /// The user does not hold the permissions. The text follows "… is forbidden:".
     #[error("{0}")]
     Forbidden(String),
-    /// The role that a binding refers to does not exist, so nobody can tell what it allows.
+    /// The role that a binding refers to does not exist, so its permissions are unknown.
     #[error("{}", role_not_found(.0))]
-    NoSuchRole(RoleRef),
+    RoleNotFound(RoleRef),
     /// The object itself is malformed.
     #[error("{0}")]
     Malformed(String),
 }
 
-/// A role that someone wants to write.
+/// A write of a role.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleGrant<'a> {
     /// Its kind.
     pub kind: RoleKind,
     /// Its namespace; empty for a ClusterRole.
     pub namespace: &'a str,
-    /// The name in the request's path; empty when the object is created, as it is for the verb `escalate` in Kubernetes.
+    /// The name in the request's path. Empty for a create: Kubernetes checks the verb `escalate` without a name then.
     pub request_name: &'a str,
-    /// What the role shall allow.
+    /// The rules of the new role.
     pub rules: &'a [PolicyRule],
-    /// Whether the role, old or new, gathers the rules of others.
+    /// Whether the old or the new role has an aggregation rule.
     pub aggregates: bool,
 }
 
 impl Rules {
     /// Checks a write of one of the four kinds. `old` is the object before an update; `request_name` is the name in
-    /// the request's path, empty when the object is created.
+    /// the request's path, empty for a create.
     pub fn check_write(
         &self,
         user: &User,
@@ -56,8 +57,8 @@ impl Rules {
         old: Option<&Value>,
         request_name: &str,
     ) -> Result<(), Escalation> {
-        // The garbage collector changes owner references and finalizers of objects that it may not grant.
-        if user.is_in(MASTERS) || old.is_some_and(|old| same_but_for_collection(object, old)) {
+        // The garbage collector changes owner references and finalizers of roles whose permissions it does not hold.
+        if user.is_in(MASTERS) || old.is_some_and(|old| only_gc_fields_changed(object, old)) {
             return Ok(());
         }
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -92,24 +93,24 @@ impl Rules {
             return Ok(());
         }
         self.must_hold(user, grant.namespace, grant.rules)?;
-        // An aggregate can gather anything that is ever labelled for it.
+        // The selectors of an aggregate can match any ClusterRole that is created later.
         if grant.aggregates && self.must_hold(user, grant.namespace, &everything()).is_err() {
             return Err(Escalation::Forbidden("must have cluster-admin privileges to use the aggregationRule".into()));
         }
         Ok(())
     }
 
-    /// Whether the user may write a binding of the role in the namespace (none for a ClusterRoleBinding).
+    /// Whether the user may write a binding of the role in the namespace; the namespace is empty for a ClusterRoleBinding.
     pub fn may_bind(&self, user: &User, namespace: &str, role: &RoleRef) -> Result<(), Escalation> {
         if user.is_in(MASTERS) || self.has_verb_on_role(user, "bind", role.kind, namespace, &role.name) {
             return Ok(());
         }
-        let rules = self.rules_of(role, namespace).ok_or_else(|| Escalation::NoSuchRole(role.clone()))?;
+        let rules = self.rules_of(role, namespace).ok_or_else(|| Escalation::RoleNotFound(role.clone()))?;
         self.must_hold(user, namespace, rules)
     }
 
     fn has_verb_on_role(&self, user: &User, verb: &str, kind: RoleKind, namespace: &str, name: &str) -> bool {
-        let asked = ResourceAttributes {
+        let attributes = ResourceAttributes {
             verb: verb.into(),
             group: GROUP.into(),
             version: "*".into(),
@@ -118,12 +119,12 @@ impl Rules {
             namespace: namespace.into(),
             name: name.into(),
         };
-        self.authorize(user, &asked.into()).is_allowed()
+        self.authorize(user, &attributes.into()).is_allowed()
     }
 
     fn must_hold(&self, user: &User, namespace: &str, wanted: &[PolicyRule]) -> Result<(), Escalation> {
         let (held, errors) = self.held_by(user, namespace);
-        let missing = missing(&held, wanted, MOST_MISSING);
+        let missing = missing(&held, wanted, MAX_MISSING_PERMISSIONS);
         if missing.rules.is_empty() {
             return Ok(());
         }
@@ -131,7 +132,7 @@ impl Rules {
         let (name, groups) = (quote(&user.name), quote_all(&user.groups));
         let mut message = format!(
             "user {name} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{}",
-            shown(&lines, missing.more)
+            truncated_list(&lines, missing.more)
         );
         if !errors.is_empty() {
             message.push_str(&format!("; resolution errors: [{}]", errors.join(" ")));
@@ -140,9 +141,9 @@ impl Rules {
     }
 }
 
-/// As many of the lines as people read.
-fn shown(lines: &BTreeSet<String>, more: bool) -> String {
-    let mut room = MOST_SHOWN;
+/// The lines, up to the maximum size of the list.
+fn truncated_list(lines: &BTreeSet<String>, more: bool) -> String {
+    let mut room = MAX_LIST_BYTES;
     let fits = |line: &&String| {
         let fits = line.len() <= room;
         room = room.saturating_sub(line.len());
@@ -168,8 +169,8 @@ fn aggregates(role: &Value) -> bool {
     selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Whether nothing is changed but what the garbage collector and storage migrations change.
-pub fn same_but_for_collection(object: &Value, old: &Value) -> bool {
+/// Whether an update changes only fields that the garbage collector and storage migrations change.
+pub fn only_gc_fields_changed(object: &Value, old: &Value) -> bool {
     let stripped = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,5 +1,4 @@
-//! The four kinds as the index needs them, read from API objects. What is malformed is refused here, with a reason, so
-//! that it can never allow anything.
+//! The four RBAC kinds, parsed from API objects. A malformed object is refused with a reason, so it never allows anything.
 
 use crate::rbac::role_rules::RoleRules;
 use crate::user::service_account_username;
@@ -12,16 +11,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use thiserror::Error;
 
-/// The kinds that make up the policy.
+/// The kinds of the RBAC policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RbacKind {
     /// Rules within a namespace.
     Role,
-    /// Gives a role to subjects within a namespace.
+    /// Grants a Role or ClusterRole to subjects within a namespace.
     RoleBinding,
-    /// Rules for the whole cluster, or to be given within namespaces.
+    /// Rules for the whole cluster, or for a RoleBinding to grant within a namespace.
     ClusterRole,
-    /// Gives a ClusterRole to subjects everywhere.
+    /// Grants a ClusterRole to subjects in the whole cluster.
     ClusterRoleBinding,
 }
 
@@ -34,7 +33,7 @@ pub enum RoleKind {
     ClusterRole,
 }
 
-/// The role that a binding gives.
+/// The role that a binding grants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleRef {
     /// Its kind.
@@ -43,12 +42,12 @@ pub struct RoleRef {
     pub name: String,
 }
 
-/// Someone to whom a binding gives a role.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A user, by name.
     User(String),
-    /// Everyone in a group.
+    /// All users of a group.
     Group(String),
     /// A service account.
     ServiceAccount {
@@ -63,9 +62,9 @@ pub enum Subject {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{kind} {} is ignored: {problem}", quote(&full_name(.namespace, .name)))]
 pub struct Malformed {
-    /// Its kind, or what it says is its kind.
+    /// The value of its field `kind`.
     pub kind: String,
-    /// Its namespace; empty when it has none.
+    /// Its namespace; empty if it has none.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -79,18 +78,18 @@ pub struct Malformed {
 pub struct RoleObject {
     pub metadata: Metadata,
     pub rules: RoleRules,
-    /// None when it is not an aggregate.
+    /// `None` if the role is not an aggregate.
     pub aggregation_rule: Option<AggregationRule>,
 }
 
-/// The metadata that counts.
+/// The metadata that aggregation needs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Which roles an aggregate gathers.
+/// The selectors of an aggregated ClusterRole.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AggregationRule {
@@ -107,7 +106,7 @@ pub(super) struct Binding {
     pub subjects: Vec<Subject>,
 }
 
-/// What a RoleBinding or ClusterRoleBinding says.
+/// The fields of a RoleBinding or ClusterRoleBinding.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct BindingFields {
@@ -115,7 +114,7 @@ struct BindingFields {
     subjects: Vec<Reference>,
 }
 
-/// A role or a subject. Roles are named without a namespace.
+/// A `roleRef` or a subject. A `roleRef` has no namespace.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Reference {
@@ -139,7 +138,7 @@ impl RbacKind {
         }
     }
 
-    /// The kind of that name.
+    /// Parses the name of a kind.
     pub fn parse(name: &str) -> Option<Self> {
         RbacKind::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
@@ -160,7 +159,7 @@ impl RoleKind {
         }
     }
 
-    /// The resource that objects of the kind are.
+    /// The plural resource name of the kind.
     pub fn resource(self) -> &'static str {
         match self {
             RoleKind::Role => "roles",
@@ -191,7 +190,7 @@ impl TryFrom<Reference> for RoleRef {
 }
 
 impl Subject {
-    /// The user name that the subject stands for, unless it is a group.
+    /// The user name of the subject; `None` for a group.
     pub fn username(&self) -> Option<String> {
         match self {
             Subject::User(name) => Some(name.clone()),
@@ -200,8 +199,8 @@ impl Subject {
         }
     }
 
-    /// The subject of a binding in the namespace. One of an unknown kind, or a service account without a namespace,
-    /// applies to nobody.
+    /// The subject of a binding in the namespace. `None` for an unknown kind and for a service account without a
+    /// namespace: they match no user.
     fn of(reference: Reference, binding_namespace: &str) -> Option<Self> {
         let Reference { kind, name, mut namespace } = reference;
         if namespace.is_empty() {
@@ -216,7 +215,7 @@ impl Subject {
     }
 }
 
-/// As Kubernetes' reasons name a subject: a service account's name comes before its namespace.
+/// The form of Kubernetes' reasons: a service account's name comes before its namespace.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

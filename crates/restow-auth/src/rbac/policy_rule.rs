@@ -3,7 +3,7 @@
 use restow_apimachinery::go_syntax::quote_all;
 use serde::{Deserialize, Serialize};
 
-/// What one rule allows. `*` in a list stands for everything.
+/// One rule. `*` in a list matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyRule {
@@ -15,36 +15,36 @@ pub struct PolicyRule {
     /// The resources: `pods`, `pods/log`, `*/scale`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
-    /// The objects' names; all when empty.
+    /// The names of objects; empty for all names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// Paths that are not resources; a trailing `*` stands for any ending.
+    /// The nonResourceURLs; a trailing `*` matches any suffix.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
 }
 
 impl PolicyRule {
-    /// Whether the rule allows the verb on something.
+    /// Whether the rule has the verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         has(&self.verbs, "*") || has(&self.verbs, verb)
     }
 
-    /// Whether the rule is about the API group.
+    /// Whether the rule has the API group.
     pub fn has_group(&self, group: &str) -> bool {
         has(&self.api_groups, "*") || has(&self.api_groups, group)
     }
 
-    /// Whether the rule is about objects of that name, given that the rest fits.
+    /// Whether the rule has the object name.
     pub fn has_name(&self, name: &str) -> bool {
         self.resource_names.is_empty() || has(&self.resource_names, name)
     }
 
-    /// Whether the rule is about the path.
+    /// Whether a nonResourceURL of the rule matches the path.
     pub fn has_path(&self, path: &str) -> bool {
         self.non_resource_urls.iter().any(|pattern| path_covers(pattern, path))
     }
 
-    /// The rule on one line, as messages about escalation show it.
+    /// The rule on one line, in the form of Kubernetes' escalation messages.
     pub fn describe(&self) -> String {
         let lists = [
             ("APIGroups", &self.api_groups),
@@ -59,12 +59,12 @@ impl PolicyRule {
     }
 }
 
-/// Whether the list holds the text.
+/// Whether the list has the string.
 pub(super) fn has(list: &[String], text: &str) -> bool {
     list.iter().any(|item| item == text)
 }
 
-/// Whether the pattern, which may end in `*`, stands for the path (or for the narrower pattern).
+/// Whether the pattern, which may end in `*`, matches the path or covers the narrower pattern.
 pub(super) fn path_covers(pattern: &str, path: &str) -> bool {
     pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }

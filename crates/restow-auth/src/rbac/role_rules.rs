@@ -1,4 +1,4 @@
-//! The rules of one role, arranged by resource, so that a large role costs no more to ask than a small one.
+//! The rules of one role, indexed by resource: evaluating a large role costs no more than a small one.
 
 use crate::rbac::policy_rule::PolicyRule;
 use crate::{Attributes, ResourceAttributes};
@@ -10,21 +10,21 @@ use std::collections::HashMap;
 #[serde(from = "Vec<PolicyRule>")]
 pub struct RoleRules {
     rules: Vec<PolicyRule>,
-    /// For each text in a rule's resources, the rules that hold it.
+    /// For each entry of `resources`, the indexes of the rules that have it.
     by_resource: HashMap<String, Vec<usize>>,
-    /// The rules about paths.
+    /// The indexes of the rules with nonResourceURLs.
     with_paths: Vec<usize>,
 }
 
-/// A request, with the texts that rules are looked up by.
+/// The attributes of a request, with the keys to look up rules.
 #[derive(Debug)]
-pub enum Question<'a> {
+pub enum RuleLookup<'a> {
     Resource {
-        asked: &'a ResourceAttributes,
-        /// The resource, with the subresource: `pods/log`.
+        attributes: &'a ResourceAttributes,
+        /// The resource with its subresource: `pods/log`.
         combined: String,
-        /// What stands for this subresource of everything: `*/log`.
-        of_everything: Option<String>,
+        /// The entry that matches this subresource of all resources: `*/log`.
+        any_resource: Option<String>,
     },
     Path {
         verb: &'a str,
@@ -32,14 +32,14 @@ pub enum Question<'a> {
     },
 }
 
-impl<'a> Question<'a> {
+impl<'a> RuleLookup<'a> {
     pub fn new(attributes: &'a Attributes) -> Self {
         match attributes {
-            Attributes::Path { verb, path } => Question::Path { verb, path },
-            Attributes::Resource(asked) => Question::Resource {
-                asked,
-                combined: asked.combined_resource(),
-                of_everything: (!asked.subresource.is_empty()).then(|| format!("*/{}", asked.subresource)),
+            Attributes::Path { verb, path } => RuleLookup::Path { verb, path },
+            Attributes::Resource(attributes) => RuleLookup::Resource {
+                attributes,
+                combined: attributes.combined_resource(),
+                any_resource: (!attributes.subresource.is_empty()).then(|| format!("*/{}", attributes.subresource)),
             },
         }
     }
@@ -66,17 +66,17 @@ impl RoleRules {
         &self.rules
     }
 
-    /// Whether any rule allows what is asked.
-    pub fn allow(&self, question: &Question<'_>) -> bool {
-        match question {
-            Question::Path { verb, path } => self
+    /// Whether a rule allows the request.
+    pub fn allow(&self, lookup: &RuleLookup<'_>) -> bool {
+        match lookup {
+            RuleLookup::Path { verb, path } => self
                 .with_paths
                 .iter()
                 .map(|&index| &self.rules[index])
                 .any(|rule| rule.has_verb(verb) && rule.has_path(path)),
-            Question::Resource { asked, combined, of_everything } => {
-                let texts = [Some("*"), Some(combined.as_str()), of_everything.as_deref()];
-                texts.into_iter().flatten().any(|text| self.rules_on(text).any(|rule| allows(rule, asked)))
+            RuleLookup::Resource { attributes, combined, any_resource } => {
+                let texts = [Some("*"), Some(combined.as_str()), any_resource.as_deref()];
+                texts.into_iter().flatten().any(|text| self.rules_on(text).any(|rule| allows(rule, attributes)))
             }
         }
     }
@@ -86,7 +86,7 @@ impl RoleRules {
     }
 }
 
-/// Whether the rule, whose resources fit, allows the rest of what is asked.
-fn allows(rule: &PolicyRule, asked: &ResourceAttributes) -> bool {
-    rule.has_verb(&asked.verb) && rule.has_group(&asked.group) && rule.has_name(&asked.name)
+/// Whether the rule allows the request, given that its resources match.
+fn allows(rule: &PolicyRule, attributes: &ResourceAttributes) -> bool {
+    rule.has_verb(&attributes.verb) && rule.has_group(&attributes.group) && rule.has_name(&attributes.name)
 }

@@ -1,8 +1,8 @@
-//! The whole policy in memory, and the questions about it.
+//! The RBAC policy in memory, and the authorizer that evaluates it.
 
-use crate::rbac::bindings::{Bindings, first_subject};
+use crate::rbac::bindings::{Bindings, first_matching_subject};
 use crate::rbac::objects::{Binding, Malformed, RbacKind, RoleKind, RoleObject, RoleRef};
-use crate::rbac::role_rules::{Question, RoleRules};
+use crate::rbac::role_rules::{RoleRules, RuleLookup};
 use crate::rbac::{GROUP, PolicyRule};
 use crate::{Attributes, Authorizer, Decision, User, UserRules};
 use restow_apimachinery::go_syntax::{aggregate, quote};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The policy: all roles and bindings. Cloning it shares the objects, so a copy to swap in is cheap.
+/// The policy: all roles and bindings. A clone shares the objects, so it is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// The ClusterRoles by name.
@@ -20,8 +20,8 @@ pub struct Rules {
     bindings: HashMap<String, Bindings>,
 }
 
-/// An object of the policy that has been read, to take the place of the one that has its name. Reading a large one takes
-/// long, so it is done before anybody waits for the policy.
+/// A parsed object that replaces the one of the same name. Parsing a large object takes long, so it happens before the
+/// caller locks the policy.
 #[derive(Debug)]
 pub struct Replacement<'a> {
     kind: RbacKind,
@@ -30,7 +30,7 @@ pub struct Replacement<'a> {
     object: Parsed,
 }
 
-/// What was read; nothing where there is no such object, or none that can be understood.
+/// The parsed object; `None` if it was deleted or is malformed.
 #[derive(Debug)]
 enum Parsed {
     Role(Option<RoleObject>),
@@ -38,7 +38,7 @@ enum Parsed {
 }
 
 impl<'a> Replacement<'a> {
-    /// Reads roles and bindings.
+    /// Parses a role or a binding; without a value, the object was deleted.
     pub fn read(
         kind: RbacKind,
         namespace: &'a str,
@@ -51,42 +51,42 @@ impl<'a> Replacement<'a> {
                 (Parsed::Role(role), outcome)
             }
             RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
-                let place = if kind == RbacKind::RoleBinding { namespace } else { "" };
-                let (binding, outcome) = split(value.map(|value| Binding::read(place, name, value)));
+                let scope = if kind == RbacKind::RoleBinding { namespace } else { "" };
+                let (binding, outcome) = split(value.map(|value| Binding::read(scope, name, value)));
                 (Parsed::Binding(binding), outcome)
             }
         };
-        let outcome = outcome.map_err(|problem| complaint(kind.as_str(), namespace, name, problem));
+        let outcome = outcome.map_err(|problem| malformed(kind.as_str(), namespace, name, problem));
         (Replacement { kind, namespace, name, object }, outcome)
     }
 }
 
 impl Rules {
-    /// The policy that the objects make up, and those among them that cannot be part of it.
+    /// The policy of these objects, and errors for the malformed ones.
     pub fn from_objects<'a>(objects: impl IntoIterator<Item = &'a Value>) -> (Self, Vec<Malformed>) {
         let mut rules = Rules::default();
-        let mut malformed = Vec::new();
+        let mut errors = Vec::new();
         for object in objects {
             let field = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
             let (namespace, name) = (field("/metadata/namespace"), field("/metadata/name"));
             let outcome = match RbacKind::parse(field("/kind")) {
                 Some(kind) => rules.set(kind, namespace, name, Some(object)),
-                None => Err(complaint(field("/kind"), namespace, name, "its kind is not part of the policy".into())),
+                None => Err(malformed(field("/kind"), namespace, name, "its kind is not part of the policy".into())),
             };
-            malformed.extend(outcome.err());
+            errors.extend(outcome.err());
         }
-        (rules, malformed)
+        (rules, errors)
     }
 
-    /// Replaces one object; without a value, removes it. A malformed value removes the object too, for a role that
-    /// cannot be understood must not go on allowing what an earlier one allowed.
+    /// Replaces one object; without a value, removes it. A malformed value removes the object too: the rules of its
+    /// earlier version must not stay in force.
     pub fn set(&mut self, kind: RbacKind, namespace: &str, name: &str, value: Option<&Value>) -> Result<(), Malformed> {
         let (replacement, outcome) = Replacement::read(kind, namespace, name, value);
         self.replace(replacement);
         outcome
     }
 
-    /// Puts what was read in its place.
+    /// Replaces one object by the parsed one.
     pub fn replace(&mut self, replacement: Replacement<'_>) {
         let Replacement { kind, namespace, name, object } = replacement;
         match object {
@@ -102,7 +102,7 @@ impl Rules {
         }
     }
 
-    /// The namespaces and names of all objects of a kind; the namespace is empty for those without.
+    /// The namespaces and names of all objects of a kind; the namespace of cluster-scoped objects is empty.
     pub fn names(&self, kind: RbacKind) -> Vec<(String, String)> {
         let cluster = |name: &String| (String::new(), name.clone());
         match kind {
@@ -120,12 +120,12 @@ impl Rules {
         }
     }
 
-    /// The rules of the role that a binding in the namespace (none for a ClusterRoleBinding) refers to.
+    /// The rules of the role that a binding in the namespace refers to; the namespace is empty for a ClusterRoleBinding.
     pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Option<&[PolicyRule]> {
         self.role(role, namespace).map(|role| role.rules.as_slice())
     }
 
-    /// The role that a binding refers to, seen from a namespace.
+    /// The role that a binding in the namespace refers to.
     pub fn role(&self, role: &RoleRef, namespace: &str) -> Option<&RoleObject> {
         let found = match role.kind {
             RoleKind::ClusterRole => self.cluster_roles.get(&role.name),
@@ -148,14 +148,14 @@ impl Rules {
         }
     }
 
-    /// The bindings that apply to the user in the namespace, the cluster's first. Some may come several times.
+    /// The bindings that apply to the user in the namespace, ClusterRoleBindings first. A binding can occur several times.
     fn applying<'a>(&'a self, user: &'a User, namespace: &str) -> impl Iterator<Item = &'a Arc<Binding>> {
         let local = if namespace.is_empty() { None } else { self.bindings.get(namespace) };
         let local = local.into_iter().flat_map(|bindings| bindings.applying_to(user));
         self.cluster_bindings.applying_to(user).chain(local)
     }
 
-    /// The rules that apply to the user in the namespace, and what kept further ones from being found.
+    /// The rules that apply to the user in the namespace, and errors for roles that do not exist.
     pub fn held_by(&self, user: &User, namespace: &str) -> (Vec<&PolicyRule>, Vec<String>) {
         let (mut held, mut errors) = (Vec::new(), Vec::new());
         let applying = self.applying(user, namespace).map(|binding| ((&binding.namespace, &binding.name), binding));
@@ -176,11 +176,11 @@ impl Rules {
 
 impl Authorizer for Rules {
     fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
-        let question = Question::new(attributes);
+        let lookup = RuleLookup::new(attributes);
         let mut errors = Vec::new();
         for binding in self.applying(user, attributes.namespace()) {
             match self.role_of(binding) {
-                Ok(rules) if rules.allow(&question) => return Decision::Allow { reason: allowed_by(binding, user) },
+                Ok(rules) if rules.allow(&lookup) => return Decision::Allow { reason: allowed_by(binding, user) },
                 Ok(_) => {}
                 Err(error) => errors.push(error),
             }
@@ -195,7 +195,7 @@ impl Authorizer for Rules {
     }
 }
 
-/// What Kubernetes says of a role that does not exist.
+/// Kubernetes' message for a role that does not exist.
 pub(super) fn role_not_found(role: &RoleRef) -> String {
     format!("{}.{GROUP} {} not found", role.kind.as_str().to_lowercase(), quote(&role.name))
 }
@@ -205,12 +205,12 @@ fn allowed_by(binding: &Binding, user: &User) -> String {
         "" => (RbacKind::ClusterRoleBinding, binding.name.clone()),
         namespace => (RbacKind::RoleBinding, format!("{}/{namespace}", binding.name)),
     };
-    let subject = first_subject(binding, user).map(ToString::to_string).unwrap_or_default();
+    let subject = first_matching_subject(binding, user).map(ToString::to_string).unwrap_or_default();
     let (name, role) = (quote(&name), quote(&binding.role.name));
     format!("RBAC: allowed by {kind} {name} of {} {role} to {subject}", binding.role.kind.as_str())
 }
 
-fn complaint(kind: &str, namespace: &str, name: &str, problem: String) -> Malformed {
+fn malformed(kind: &str, namespace: &str, name: &str, problem: String) -> Malformed {
     Malformed { kind: kind.into(), namespace: namespace.into(), name: name.into(), problem }
 }
 

@@ -1,4 +1,4 @@
-//! The policy's answers, case by case; `against_reference.rs` compares them with a slow and simple implementation.
+//! Tests of RBAC, case by case; `against_reference.rs` compares it with a slow and simple implementation.
 
 mod against_reference;
 
@@ -30,8 +30,9 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({"kind": kind, "name": name, "apiGroup": GROUP})
 }
 
-/// "list apps/deployments/scale in web named x" without what is not needed; the core group is "-".
-fn asks(text: &str) -> Attributes {
+/// Parses attributes such as "list apps/deployments/scale in web named x"; `in …` and `named …` are optional, and the core
+/// group is "-".
+fn attributes(text: &str) -> Attributes {
     let words: Vec<&str> = text.split(' ').collect();
     if words[1].starts_with('/') {
         return Attributes::path(words[0], words[1]);
@@ -99,7 +100,7 @@ fn example() -> Rules {
 fn requests_are_allowed_as_in_kubernetes() {
     let rules = example();
     let check = |user: &User, asked: &str, expected: &str| {
-        let decision = rules.authorize(user, &asks(asked));
+        let decision = rules.authorize(user, &attributes(asked));
         let expected = match expected {
             "" => Decision::NoOpinion { reason: String::new() },
             reason => Decision::Allow { reason: format!("RBAC: allowed by {reason}") },
@@ -124,7 +125,7 @@ fn requests_are_allowed_as_in_kubernetes() {
 
     let group = User::named("eve").with_group("others").with_group("readers");
     check(&group, "list -/pods", r#"ClusterRoleBinding "readers" of ClusterRole "reader" to Group "readers""#);
-    // The first subject of the binding that applies is the one named, however it was found.
+    // The reason names the first matching subject of the binding.
     check(&ann.clone().with_group("readers"), "list -/pods", by_name);
     let admin = User::named("x").with_group("admins");
     let as_admin = r#"ClusterRoleBinding "admins" of ClusterRole "all" to Group "admins""#;
@@ -150,7 +151,7 @@ fn requests_are_allowed_as_in_kubernetes() {
         "get apps/deployments in web",
         r#"RoleBinding "deployers/web" of Role "deployer" to ServiceAccount "ci/web""#,
     );
-    // A star stands for everything, or for every resource before a slash; after one it is only a star.
+    // `*` matches everything, and before a slash every resource; after a slash it matches nothing but itself.
     check(&User::named("odd"), "get -/pods/log in web named x", "");
     check(&User::named("nobody"), "get -/pods in web named x", "");
 }
@@ -158,7 +159,7 @@ fn requests_are_allowed_as_in_kubernetes() {
 #[test]
 fn missing_roles_are_the_reason_for_no_opinion() {
     let rules = example();
-    let reason = |asked: &str| rules.authorize(&User::named("lost"), &asks(asked)).reason().to_string();
+    let reason = |asked: &str| rules.authorize(&User::named("lost"), &attributes(asked)).reason().to_string();
     assert_eq!(reason("get -/pods"), r#"RBAC: clusterrole.rbac.authorization.k8s.io "missing" not found"#);
     assert_eq!(
         reason("get -/pods in web"),
@@ -167,9 +168,9 @@ fn missing_roles_are_the_reason_for_no_opinion() {
 }
 
 #[test]
-fn masters_are_asked_nothing() {
-    let authorizer = PrivilegedGroup::in_front_of(Rules::default());
-    let asked = asks("delete -/nodes");
+fn system_masters_bypass_rbac() {
+    let authorizer = PrivilegedGroup::new(Rules::default());
+    let asked = attributes("delete -/nodes");
     let master = User::named("x").with_group(MASTERS);
     assert_eq!(authorizer.authorize(&master, &asked), Decision::Allow { reason: String::new() });
     assert!(!authorizer.authorize(&User::named("x"), &asked).is_allowed());
@@ -179,22 +180,22 @@ fn masters_are_asked_nothing() {
 fn single_objects_are_replaced_and_removed() {
     let mut rules = example();
     let bob = User::named("bob");
-    let asked = asks("create apps/deployments in web");
+    let asked = attributes("create apps/deployments in web");
     assert!(rules.authorize(&bob, &asked).is_allowed());
 
     let narrower =
         role("web", "deployer", json!([{"verbs": ["get"], "apiGroups": ["apps"], "resources": ["deployments"]}]));
     rules.set(RbacKind::Role, "web", "deployer", Some(&narrower)).unwrap();
     assert!(!rules.authorize(&bob, &asked).is_allowed());
-    assert!(rules.authorize(&bob, &asks("get apps/deployments in web")).is_allowed());
+    assert!(rules.authorize(&bob, &attributes("get apps/deployments in web")).is_allowed());
 
     let other = binding("web", "deployers", ("Role", "deployer"), json!([subject("User", "eve")]));
     rules.set(RbacKind::RoleBinding, "web", "deployers", Some(&other)).unwrap();
-    assert!(!rules.authorize(&bob, &asks("get apps/deployments in web")).is_allowed());
-    assert!(rules.authorize(&User::named("eve"), &asks("get apps/deployments in web")).is_allowed());
+    assert!(!rules.authorize(&bob, &attributes("get apps/deployments in web")).is_allowed());
+    assert!(rules.authorize(&User::named("eve"), &attributes("get apps/deployments in web")).is_allowed());
 
     rules.set(RbacKind::RoleBinding, "web", "deployers", None).unwrap();
-    assert!(!rules.authorize(&User::named("eve"), &asks("get apps/deployments in web")).is_allowed());
+    assert!(!rules.authorize(&User::named("eve"), &attributes("get apps/deployments in web")).is_allowed());
     rules.set(RbacKind::ClusterRoleBinding, "", "never-was", None).unwrap();
 }
 
@@ -233,11 +234,11 @@ fn malformed_objects_are_reported_and_allow_nothing() {
     let mut rules = example();
     let broken = cluster_role("reader", json!("everything"));
     assert!(rules.set(RbacKind::ClusterRole, "", "reader", Some(&broken)).is_err());
-    assert!(!rules.authorize(&User::named("ann"), &asks("list -/pods")).is_allowed());
+    assert!(!rules.authorize(&User::named("ann"), &attributes("list -/pods")).is_allowed());
 }
 
 #[test]
-fn all_rules_of_a_user_are_found_once() {
+fn rules_of_a_user_are_listed_once() {
     let rules = example();
     let user = User::named("ann").with_group("readers");
     assert_eq!(rules.rules_for(&user, "web").rules.len(), 3);
@@ -249,7 +250,7 @@ fn all_rules_of_a_user_are_found_once() {
 }
 
 #[test]
-fn nobody_grants_what_they_do_not_hold() {
+fn writing_a_role_needs_the_permissions_that_it_grants() {
     let rules = example();
     let bob = User::named("bob").with_group("dev").with_group("system:authenticated");
     let check = |object: Value, expected: Result<(), &str>| {
@@ -283,7 +284,7 @@ fn nobody_grants_what_they_do_not_hold() {
 }
 
 #[test]
-fn single_permissions_are_covered_by_wider_ones_only() {
+fn permissions_are_covered_only_by_equal_or_wider_ones() {
     let rule = |text: &str| {
         let lists: Vec<Vec<String>> = text.split(' ').map(|list| list.split(',').map(String::from).collect()).collect();
         match lists.as_slice() {
@@ -323,7 +324,7 @@ fn single_permissions_are_covered_by_wider_ones_only() {
 }
 
 #[test]
-fn escalate_and_bind_and_masters_are_honoured() {
+fn escalate_bind_and_system_masters_pass_the_escalation_check() {
     let mut rules = example();
     let verbs = cluster_role(
         "verbs",
@@ -349,7 +350,7 @@ fn escalate_and_bind_and_masters_are_honoured() {
 }
 
 #[test]
-fn aggregates_need_all_power_and_collection_needs_none() {
+fn aggregation_rules_need_cluster_admin_and_gc_updates_need_no_permission() {
     let rules = example();
     let aggregate = json!({"kind": "ClusterRole", "metadata": {"name": "a"}, "rules": [],
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
@@ -365,7 +366,7 @@ fn aggregates_need_all_power_and_collection_needs_none() {
 }
 
 #[test]
-fn aggregates_are_followed_through() {
+fn aggregates_of_aggregates_are_resolved() {
     let labelled = |name: &str, label: &str, rules: Value| {
         let mut role = cluster_role(name, rules);
         role["metadata"]["labels"] = json!({label: "true"});

@@ -1,11 +1,11 @@
-//! Who am I: `SelfSubjectReview`.
+//! `SelfSubjectReview`: returns the requesting user.
 
 use crate::User;
 use jiff::Timestamp;
 use restow_api::Time;
 use serde_json::{Value, json};
 
-/// Answers a `SelfSubjectReview`: who the server takes me for, after impersonation.
+/// Answers a `SelfSubjectReview` with the user of the request, after impersonation.
 pub fn self_subject_review(user: &User, request: &Value, now: Timestamp) -> Value {
     let kind_of = |field: &str| request.get(field).cloned().unwrap_or(Value::Null);
     json!({

@@ -1,4 +1,4 @@
-//! May someone do something: `SubjectAccessReview`, and its forms for oneself and for one namespace.
+//! `SubjectAccessReview`, `SelfSubjectAccessReview` and `LocalSubjectAccessReview`: whether a user may make a request.
 
 use crate::posted::Posted;
 use crate::review::{ReviewError, with_status};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const ONE_OF_TWO: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 const RESOURCE: &str = "spec.resourceAttributes";
 
-/// What all three reviews ask. That for oneself names no subject.
+/// The spec of all three reviews. `SelfSubjectAccessReview` has no subject.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
@@ -47,7 +47,7 @@ struct PathFields {
     path: String,
 }
 
-/// A selector. Roles know no selectors, so it plays no part beyond being checked.
+/// A selector. It is only validated: RBAC does not evaluate selectors.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Selector {
@@ -63,14 +63,14 @@ enum Kind {
     LocalSubject,
 }
 
-/// Answers a `SubjectAccessReview`: may the user in it do what is in it?
+/// Answers a `SubjectAccessReview`: whether the user in its spec may make the request in its spec.
 pub fn subject_access_review(authorizer: &dyn Authorizer, request: &Value) -> Result<Value, ReviewError> {
     let Posted { spec, .. } = typed::read(request)?;
     refuse(problems(request, &spec, Kind::Subject))?;
     Ok(with_status(request, status(authorizer, &subject(&spec), spec)))
 }
 
-/// Answers a `SelfSubjectAccessReview`: may I do what is in it?
+/// Answers a `SelfSubjectAccessReview`: whether the requesting user may make the request in its spec.
 pub fn self_subject_access_review(
     authorizer: &dyn Authorizer,
     user: &User,
@@ -81,7 +81,8 @@ pub fn self_subject_access_review(
     Ok(with_status(request, status(authorizer, user, spec)))
 }
 
-/// Answers a `LocalSubjectAccessReview`, posted in the namespace: may the user in it do what is in it there?
+/// Answers a `LocalSubjectAccessReview`, posted in the namespace: whether the user in its spec may make the request in
+/// this namespace.
 pub fn local_subject_access_review(
     authorizer: &dyn Authorizer,
     namespace: &str,
@@ -90,9 +91,10 @@ pub fn local_subject_access_review(
     let Posted { spec, metadata } = typed::read::<Posted<Spec>>(request)?;
     let own_namespace = if metadata.namespace.is_empty() { namespace } else { &metadata.namespace };
     let mut problems = problems(request, &spec, Kind::LocalSubject);
-    if let Some(asked) = spec.resource_attributes.as_ref().filter(|asked| asked.namespace != own_namespace) {
+    if let Some(requested) = spec.resource_attributes.as_ref().filter(|requested| requested.namespace != own_namespace)
+    {
         let field = format!("{RESOURCE}.namespace");
-        problems.push(FieldError::invalid(field, &json!(asked.namespace), "must match metadata.namespace"));
+        problems.push(FieldError::invalid(field, &json!(requested.namespace), "must match metadata.namespace"));
     }
     if spec.non_resource_attributes.is_some() {
         let detail = "disallowed on this kind of request";
@@ -110,7 +112,7 @@ fn refuse(problems: Vec<FieldError>) -> Result<(), ReviewError> {
     if problems.is_empty() { Ok(()) } else { Err(ReviewError::Invalid(problems)) }
 }
 
-/// `spec.nonResourceAttributes` as it was posted, for messages.
+/// The posted `spec.nonResourceAttributes`, for messages.
 fn path_value(request: &Value) -> &Value {
     request.pointer("/spec/nonResourceAttributes").unwrap_or(&Value::Null)
 }
@@ -157,7 +159,7 @@ fn selector_problems(selector: &Selector, name: &str) -> Vec<FieldError> {
     problems
 }
 
-/// An operator that this server does not know is no mistake: a newer client may know it.
+/// An unknown operator is accepted: a newer client may know it.
 fn requirement_problems(requirement: &LabelSelectorRequirement, selector: &str, path: &str) -> Vec<FieldError> {
     let LabelSelectorRequirement { key, operator, values } = requirement;
     let mut problems = Vec::new();
@@ -206,11 +208,11 @@ fn subject(spec: &Spec) -> User {
 }
 
 fn attributes(spec: Spec) -> Attributes {
-    let Some(asked) = spec.resource_attributes else {
+    let Some(requested) = spec.resource_attributes else {
         let PathFields { verb, path } = spec.non_resource_attributes.unwrap_or_default();
         return Attributes::Path { verb, path };
     };
-    let ResourceFields { verb, group, version, resource, subresource, namespace, name, .. } = asked;
+    let ResourceFields { verb, group, version, resource, subresource, namespace, name, .. } = requested;
     let version = if version.is_empty() { "*".into() } else { version };
     ResourceAttributes { verb, group, version, resource, subresource, namespace, name }.into()
 }

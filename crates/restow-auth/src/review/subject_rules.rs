@@ -1,4 +1,4 @@
-//! What may I do: `SelfSubjectRulesReview`.
+//! `SelfSubjectRulesReview`: lists the rules of the requesting user.
 
 use crate::posted::Posted;
 use crate::rbac::PolicyRule;
@@ -15,7 +15,7 @@ struct SelfSubjectRulesReviewSpec {
     namespace: String,
 }
 
-/// Answers a `SelfSubjectRulesReview`: all that I may do in the namespace.
+/// Answers a `SelfSubjectRulesReview` with all rules of the user in the namespace.
 pub fn self_subject_rules_review(
     authorizer: &dyn Authorizer,
     user: &User,
@@ -42,7 +42,7 @@ pub fn self_subject_rules_review(
     }))
 }
 
-/// The part of a rule about resources, even if it is about paths too.
+/// The rule without its nonResourceURLs.
 fn resource_rule(rule: &PolicyRule) -> PolicyRule {
     PolicyRule { non_resource_urls: Vec::new(), ..rule.clone() }
 }

@@ -1,4 +1,4 @@
-//! Reviews are answered, and refused in Kubernetes' words.
+//! Tests of reviews; error messages are those of Kubernetes.
 
 use super::*;
 use crate::authenticate::{AnonymousAccess, Authenticators, TokenFile};
@@ -20,7 +20,7 @@ fn authorizer() -> PrivilegedGroup<Rules> {
             "subjects": [{"kind": "User", "name": "ann"}]}),
     ]);
     assert_eq!(malformed, []);
-    PrivilegedGroup::in_front_of(rules)
+    PrivilegedGroup::new(rules)
 }
 
 fn pods(verb: &str) -> Value {
@@ -35,7 +35,7 @@ fn messages(outcome: Result<Value, ReviewError>) -> Vec<String> {
 }
 
 #[test]
-fn access_is_reviewed_for_others() {
+fn subject_access_review_returns_the_decision() {
     let review =
         |spec: Value| subject_access_review(&authorizer(), &json!({"kind": "SubjectAccessReview", "spec": spec}));
     let status = |spec: Value| review(spec).unwrap()["status"].clone();
@@ -56,18 +56,18 @@ fn access_is_reviewed_for_others() {
         status(json!({"user": "x", "groups": ["system:masters"], "resourceAttributes": pods("delete")})),
         json!({"allowed": true})
     );
-    let answer = review(json!({"user": "bob", "resourceAttributes": pods("get")})).unwrap();
-    assert_eq!((&answer["kind"], &answer["spec"]["user"]), (&json!("SubjectAccessReview"), &json!("bob")));
+    let review = review(json!({"user": "bob", "resourceAttributes": pods("get")})).unwrap();
+    assert_eq!((&review["kind"], &review["spec"]["user"]), (&json!("SubjectAccessReview"), &json!("bob")));
 }
 
 #[test]
-fn reviews_that_break_rules_are_refused() {
+fn invalid_subject_access_reviews_are_refused() {
     let check = |request: Value, expected: &[&str]| {
         assert_eq!(messages(subject_access_review(&authorizer(), &request)), expected)
     };
     let one_of = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-    let nobody = r#"spec.user: Invalid value: "": at least one of user or group must be specified"#;
-    check(json!({}), &[&format!("spec: Invalid value: null: {one_of}"), nobody]);
+    let no_subject = r#"spec.user: Invalid value: "": at least one of user or group must be specified"#;
+    check(json!({}), &[&format!("spec: Invalid value: null: {one_of}"), no_subject]);
     let path = json!({"path": "/", "verb": "get"});
     check(
         json!({"spec": {"user": "a", "resourceAttributes": {}, "nonResourceAttributes": path}}),
@@ -99,10 +99,10 @@ fn reviews_that_break_rules_are_refused() {
 }
 
 #[test]
-fn access_is_reviewed_for_oneself_and_in_a_namespace() {
+fn self_and_local_subject_access_reviews_return_the_decision() {
     let own = json!({"metadata": {"creationTimestamp": null}, "spec": {"resourceAttributes": pods("get")}});
-    let answer = self_subject_access_review(&authorizer(), &User::named("ann"), &own).unwrap();
-    assert_eq!(answer["status"]["allowed"], true);
+    let review = self_subject_access_review(&authorizer(), &User::named("ann"), &own).unwrap();
+    assert_eq!(review["status"]["allowed"], true);
     assert_eq!(messages(self_subject_access_review(&authorizer(), &User::named("ann"), &json!({}))).len(), 1);
 
     let local = |metadata: Value, spec: Value| {
@@ -130,11 +130,11 @@ fn access_is_reviewed_for_oneself_and_in_a_namespace() {
 }
 
 #[test]
-fn rules_are_listed() {
+fn self_subject_rules_review_lists_the_rules() {
     let request = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "web"}});
-    let answer = self_subject_rules_review(&authorizer(), &User::named("ann"), &request).unwrap();
+    let review = self_subject_rules_review(&authorizer(), &User::named("ann"), &request).unwrap();
     assert_eq!(
-        answer,
+        review,
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "metadata": {}, "spec": {},
         "status": {
             "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
@@ -148,7 +148,7 @@ fn rules_are_listed() {
 }
 
 #[test]
-fn users_see_who_they_are() {
+fn self_subject_review_returns_the_user() {
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let user = User::named("ann").authenticated();
     assert_eq!(
@@ -172,13 +172,13 @@ impl ServiceAccounts for One {
 }
 
 #[test]
-fn tokens_are_reviewed() {
+fn token_review_authenticates_tokens() {
     let tokens = Tokens::new(TokenOptions::new("https://issuer"), SigningKey::generate().unwrap().0, Vec::new());
     let account = crate::service_account::Account { namespace: "web", name: "ci", uid: "1" };
     let now = Timestamp::UNIX_EPOCH;
     let issue = |spec: Value| {
         let issued = tokens.issue(&json!({"spec": spec}), &account, &One, now).unwrap();
-        issued.answer["status"]["token"].as_str().unwrap().to_string()
+        issued.response["status"]["token"].as_str().unwrap().to_string()
     };
     let (ours, for_vault) = (issue(json!({})), issue(json!({"audiences": ["vault"]})));
     let authenticators = Authenticators {

@@ -1,4 +1,4 @@
-//! Whose token is it: `TokenReview`.
+//! `TokenReview`: authenticates a token.
 
 use crate::authenticate::{AuthenticationError, Authenticators, Secret};
 use crate::posted::Posted;
@@ -17,7 +17,7 @@ struct TokenReviewSpec {
     audiences: Vec<String>,
 }
 
-/// Answers a `TokenReview`. Without audiences in it, the token must be for this API server.
+/// Answers a `TokenReview`. Without audiences in its spec, the token must be valid for this API server.
 pub fn token_review(
     authenticators: &Authenticators,
     accounts: &dyn ServiceAccounts,

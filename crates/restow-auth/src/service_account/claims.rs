@@ -1,9 +1,9 @@
-//! What a service account's token says, in the form that Kubernetes gives it.
+//! The claims of a service account token, in Kubernetes' form.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 
-/// What a token says. Times are seconds since 1970.
+/// The claims of a token. Times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Claims {
@@ -19,14 +19,14 @@ pub struct Claims {
     pub not_before: Option<i64>,
     #[serde(rename = "iat", deserialize_with = "time")]
     pub issued_at: Option<i64>,
-    /// What tells this token apart from all others.
+    /// The unique id of the token.
     #[serde(rename = "jti")]
     pub id: String,
     #[serde(rename = "kubernetes.io")]
     pub private: PrivateClaims,
 }
 
-/// What a token says in Kubernetes' own claim.
+/// Kubernetes' private claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct PrivateClaims {
@@ -39,7 +39,7 @@ pub struct PrivateClaims {
     pub secret: Option<Reference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Reference>,
-    /// When the client should have fetched a new token, though this one is still accepted.
+    /// When the client should replace the token; it is accepted after this time too.
     #[serde(rename = "warnafter", deserialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub warn_after: Option<i64>,
 }
@@ -54,13 +54,13 @@ pub struct Reference {
     pub uid: String,
 }
 
-/// A time is a number of seconds, which the standard allows to have a fraction.
+/// A time in seconds. The standard allows fractions.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     let number = Option::<Number>::deserialize(deserializer)?;
     Ok(number.and_then(|number| number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))))
 }
 
-/// The standard allows a single audience without a list.
+/// A list of audiences. The standard allows a single string instead.
 fn audiences<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

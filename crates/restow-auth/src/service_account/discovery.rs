@@ -1,4 +1,4 @@
-//! OpenID discovery: how others find the keys that verify our tokens.
+//! OpenID discovery: publishes the keys with which others verify the tokens.
 
 use crate::service_account::jwt::ALGORITHM;
 use crate::service_account::keys::VerifyingKey;
@@ -7,9 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-/// Where [`Tokens::openid_configuration`] is served.
+/// The path of [`Tokens::openid_configuration`].
 pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
-/// Where [`Tokens::json_web_keys`] is served.
+/// The path of [`Tokens::json_web_keys`].
 pub const KEYS_PATH: &str = "/openid/v1/jwks";
 
 impl Tokens {

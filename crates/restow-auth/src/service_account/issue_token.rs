@@ -1,4 +1,4 @@
-//! Answering a `TokenRequest`: a new token for a service account.
+//! Issues service account tokens: answers a `TokenRequest`.
 
 use crate::posted::{Metadata, Posted};
 use crate::service_account::claims::{Claims, PrivateClaims, Reference};
@@ -20,28 +20,28 @@ use thiserror::Error;
 const DEFAULT_EXPIRATION_SECONDS: i64 = 60 * 60;
 const MIN_EXPIRATION_SECONDS: i64 = 10 * 60;
 const MAX_EXPIRATION_SECONDS: i64 = 1 << 32;
-/// What a kubelet asks for when it makes a token for a pod that did not ask: recognisable, and so extended.
+/// The lifetime that a kubelet requests for the default token of a pod. The odd number marks the token as extendable.
 const EXTENDABLE_SECONDS: i64 = 60 * 60 + 7;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
-/// A token that was issued.
+/// An issued token.
 #[derive(Clone, PartialEq)]
 pub struct Issued {
-    /// The whole `TokenRequest` to answer with: defaults filled in, the token in its status.
-    pub answer: Value,
-    /// The name of the token, for the audit log.
+    /// The `TokenRequest` of the response: with defaults, and the token in its status.
+    pub response: Value,
+    /// The credential id of the token, for the audit log.
     pub credential_id: String,
-    /// What to warn the client of.
+    /// A warning for the client.
     pub warning: Option<String>,
 }
 
-/// Why no token is issued.
+/// Why a token request is refused.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum IssueError {
-    /// Fields of the request break rules.
+    /// Fields of the request are invalid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Invalid(Vec<FieldError>),
-    /// The request makes no sense.
+    /// The request is malformed.
     #[error("{0}")]
     BadRequest(String),
     /// The object to bind to does not exist.
@@ -52,7 +52,7 @@ pub enum IssueError {
         /// The name.
         name: String,
     },
-    /// The service account or the bound object is not the one that was meant.
+    /// The uid in the request is not that of the service account or the bound object.
     #[error("{message}")]
     Conflict {
         /// The kind of the object.
@@ -62,12 +62,12 @@ pub enum IssueError {
         /// What differs.
         message: String,
     },
-    /// The server could not sign.
+    /// The server cannot sign the token.
     #[error("failed to generate token: {0}")]
     Internal(String),
 }
 
-/// What is asked for.
+/// The spec of a `TokenRequest`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TokenRequestSpec {
@@ -85,18 +85,18 @@ struct BoundObjectReference {
     uid: String,
 }
 
-/// What is asked for, with defaults filled in.
+/// The spec with defaults and with the bound object resolved.
 struct Wanted {
     audiences: Vec<String>,
     seconds: i64,
     bound: Option<Bound>,
 }
 
-/// The object that the token shall be bound to.
+/// The object that the token is bound to.
 struct Bound {
     kind: BoundKind,
     object: Reference,
-    /// For a pod, the node that it runs on.
+    /// For a pod, its node.
     node: Option<Reference>,
 }
 
@@ -115,15 +115,15 @@ impl Tokens {
         let mut wanted = self.wanted(spec, account, accounts)?;
         let mut warning = None;
         if let Some(max) = self.options.max_expiration_seconds.filter(|max| wanted.seconds > *max) {
-            let asked = wanted.seconds;
-            warning = Some(format!("requested expiration of {asked} seconds shortened to {max} seconds"));
+            let requested = wanted.seconds;
+            warning = Some(format!("requested expiration of {requested} seconds shortened to {max} seconds"));
             wanted.seconds = max;
         }
         let claims = self.claims(&wanted, account, now)?;
         let internal = |error: KeyError| IssueError::Internal(error.to_string());
         let token = jwt::sign(&json!(claims), &self.signing_key).map_err(internal)?;
-        let answer = answer(request, account, &wanted, &token, now);
-        Ok(Issued { answer, credential_id: credential_id(&claims.id), warning })
+        let response = response(request, account, &wanted, &token, now);
+        Ok(Issued { response, credential_id: credential_id(&claims.id), warning })
     }
 
     fn wanted(
@@ -171,7 +171,7 @@ impl Tokens {
     }
 }
 
-/// Never shows the token.
+/// Never prints the token.
 impl fmt::Debug for Issued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Issued").field("credential_id", &self.credential_id).finish_non_exhaustive()
@@ -207,7 +207,7 @@ fn check_seconds(seconds: i64) -> Result<(), IssueError> {
     Err(IssueError::Invalid(vec![FieldError::invalid("spec.expirationSeconds", &seconds.into(), detail)]))
 }
 
-/// Finds the object that a request refers to.
+/// Reads the object that a request refers to.
 fn resolve(
     reference: BoundObjectReference,
     account: &Account<'_>,
@@ -248,7 +248,7 @@ fn resolve(
     Ok(Bound { kind, object: Reference { name, uid: object.uid }, node })
 }
 
-fn answer(request: &Value, account: &Account<'_>, wanted: &Wanted, token: &str, now: Timestamp) -> Value {
+fn response(request: &Value, account: &Account<'_>, wanted: &Wanted, token: &str, now: Timestamp) -> Value {
     let mut metadata = request.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     for (field, value) in [("name", account.name), ("namespace", account.namespace), ("uid", account.uid)] {
         metadata.insert(field.into(), json!(value));
@@ -258,22 +258,22 @@ fn answer(request: &Value, account: &Account<'_>, wanted: &Wanted, token: &str, 
     spec.insert("audiences".into(), json!(wanted.audiences));
     spec.insert("expirationSeconds".into(), json!(wanted.seconds));
     spec.entry("boundObjectRef").or_insert(Value::Null);
-    // Beyond the years that a timestamp can show there is no token: the longest life is 137 years.
+    // The fallback is never used: the maximum lifetime is 137 years, and a timestamp can represent that.
     let expiry = Timestamp::from_second(now.as_second().saturating_add(wanted.seconds)).unwrap_or(Timestamp::MAX);
-    let mut answer = Map::new();
-    answer.insert("apiVersion".into(), json!("authentication.k8s.io/v1"));
-    answer.insert("kind".into(), json!("TokenRequest"));
-    answer.insert("metadata".into(), Value::Object(metadata));
-    answer.insert("spec".into(), Value::Object(spec));
-    answer.insert("status".into(), json!({"token": token, "expirationTimestamp": Time::new(expiry)}));
-    Value::Object(answer)
+    let mut response = Map::new();
+    response.insert("apiVersion".into(), json!("authentication.k8s.io/v1"));
+    response.insert("kind".into(), json!("TokenRequest"));
+    response.insert("metadata".into(), Value::Object(metadata));
+    response.insert("spec".into(), Value::Object(spec));
+    response.insert("status".into(), json!({"token": token, "expirationTimestamp": Time::new(expiry)}));
+    Value::Object(response)
 }
 
 /// A random (version 4) UUID.
 fn random_uuid() -> Result<String, IssueError> {
     let mut bytes = [0; 16];
     let outcome = SystemRandom::new().fill(&mut bytes);
-    outcome.map_err(|_| IssueError::Internal("the system gives no randomness".into()))?;
+    outcome.map_err(|_| IssueError::Internal("cannot read random bytes from the system".into()))?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

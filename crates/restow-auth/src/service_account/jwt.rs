@@ -1,4 +1,4 @@
-//! JSON web tokens in the compact form, signed with ES256: taking them apart and putting them together.
+//! JSON web tokens in compact form, signed with ES256: parsing and signing.
 
 use crate::service_account::keys::{KeyError, SigningKey};
 use base64::Engine;
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 pub(super) const ALGORITHM: &str = "ES256";
 
-/// A token taken apart, not yet verified.
+/// A parsed token that is not verified yet.
 pub(super) struct Parsed<'a> {
     pub algorithm: String,
-    /// The name of the key that signed it, if it says so.
+    /// The id of the key that signed it (`kid`), if the header has one.
     pub key_id: Option<String>,
-    /// Not to be trusted before the signature is verified.
+    /// Do not trust them before the signature is verified.
     pub claims: Value,
-    /// What is signed.
+    /// The signed bytes.
     pub message: &'a [u8],
     pub signature: Vec<u8>,
 }
 
-/// Takes a token apart; nothing when it is no such token.
+/// Parses a token; `None` if it is not a JSON web token.
 pub(super) fn parse(token: &str) -> Option<Parsed<'_>> {
     let (message, signature) = token.rsplit_once('.')?;
     let (header, claims) = message.split_once('.')?;

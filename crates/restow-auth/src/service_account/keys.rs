@@ -12,7 +12,7 @@ use thiserror::Error;
 
 const PRIVATE_KEY: &str = "PRIVATE KEY";
 const PUBLIC_KEY: &str = "PUBLIC KEY";
-/// What comes before the point in the DER form (SubjectPublicKeyInfo) of every public key on P-256.
+/// The bytes before the point in the DER form (SubjectPublicKeyInfo) of every public key on P-256.
 const PUBLIC_KEY_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -23,11 +23,11 @@ const UNCOMPRESSED_POINT: u8 = 4;
 /// A key that cannot be used.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// The text is not a key of the right kind.
+    /// The text is not a key, or a key of an unsupported type.
     #[error("not a usable key: {0}")]
-    Form(&'static str),
-    /// The system gives no randomness.
-    #[error("the system gives no randomness for a key")]
+    Format(&'static str),
+    /// The system's random number generator failed.
+    #[error("cannot read random bytes from the system")]
     Randomness,
 }
 
@@ -55,19 +55,19 @@ impl SigningKey {
 
     /// Reads the PEM form of a key.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
-        let block = pem::parse(text).map_err(|_| KeyError::Form("the file is not PEM"))?;
+        let block = pem::parse(text).map_err(|_| KeyError::Format("the file is not PEM"))?;
         if block.tag() != PRIVATE_KEY {
-            return Err(KeyError::Form(
+            return Err(KeyError::Format(
                 "it must be a PKCS#8 \"PRIVATE KEY\" (openssl pkcs8 -topk8 -nocrypt converts other forms)",
             ));
         }
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, block.contents(), &SystemRandom::new());
-        let pair = pair.map_err(|_| KeyError::Form("it must be an ECDSA key on the curve P-256"))?;
+        let pair = pair.map_err(|_| KeyError::Format("it must be an ECDSA key on the curve P-256"))?;
         let public = VerifyingKey::from_point(pair.public_key().as_ref())?;
         Ok(SigningKey { pair, public })
     }
 
-    /// The key that verifies what this one signs.
+    /// The public key that verifies the signatures of this key.
     pub fn verifying_key(&self) -> &VerifyingKey {
         &self.public
     }
@@ -82,9 +82,9 @@ impl SigningKey {
 impl VerifyingKey {
     /// Reads the PEM form of a public key.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
-        let block = pem::parse(text).map_err(|_| KeyError::Form("the file is not PEM"))?;
+        let block = pem::parse(text).map_err(|_| KeyError::Format("the file is not PEM"))?;
         let point = block.contents().strip_prefix(&PUBLIC_KEY_PREFIX[..]).filter(|_| block.tag() == PUBLIC_KEY);
-        Self::from_point(point.ok_or(KeyError::Form("it must be a \"PUBLIC KEY\" on the curve P-256"))?)
+        Self::from_point(point.ok_or(KeyError::Format("it must be a \"PUBLIC KEY\" on the curve P-256"))?)
     }
 
     /// The PEM form.
@@ -92,7 +92,7 @@ impl VerifyingKey {
         pem::encode(&pem::Pem::new(PUBLIC_KEY, self.der()))
     }
 
-    /// The key's name in tokens and in discovery: a hash of the key.
+    /// The key id in tokens and in discovery: a hash of the key.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -102,14 +102,14 @@ impl VerifyingKey {
         self.point[1..].split_at(POINT_BYTES / 2)
     }
 
-    /// Whether the signature of a message was made with this key.
+    /// Whether the signature of the message is valid.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.point).verify(message, signature).is_ok()
     }
 
     fn from_point(point: &[u8]) -> Result<Self, KeyError> {
         if point.len() != POINT_BYTES || point[0] != UNCOMPRESSED_POINT {
-            return Err(KeyError::Form("it must hold an uncompressed point on the curve P-256"));
+            return Err(KeyError::Format("it must hold an uncompressed point on the curve P-256"));
         }
         let mut key = VerifyingKey { point: point.into(), id: String::new() };
         key.id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.der()));
@@ -121,7 +121,7 @@ impl VerifyingKey {
     }
 }
 
-/// Never shows the key.
+/// Never prints the key.
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SigningKey").field("id", &self.public.id).finish_non_exhaustive()

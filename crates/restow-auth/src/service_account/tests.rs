@@ -1,4 +1,4 @@
-//! Tokens are issued, verified, refused for each reason, and never shown.
+//! Tests of service account tokens: issuing, verifying, each reason of refusal; tokens are never printed.
 
 use super::jwt;
 use super::*;
@@ -61,7 +61,7 @@ fn request(spec: Value) -> Value {
 
 fn issue(tokens: &Tokens, spec: Value) -> String {
     let issued = tokens.issue(&request(spec), &ACCOUNT, &cluster(), now()).unwrap();
-    issued.answer["status"]["token"].as_str().unwrap().into()
+    issued.response["status"]["token"].as_str().unwrap().into()
 }
 
 fn claims(token: &str) -> Value {
@@ -74,21 +74,21 @@ fn verify(tokens: &Tokens, token: &str, at: Timestamp) -> Result<Option<User>, S
 }
 
 #[test]
-fn an_answer_holds_the_token_and_all_defaults() {
+fn a_token_request_response_has_the_token_and_defaults() {
     let tokens = tokens();
     let issued = tokens.issue(&request(json!({})), &ACCOUNT, &cluster(), now()).unwrap();
-    let mut answer = issued.answer.clone();
-    let token = answer["status"]["token"].take();
+    let mut response = issued.response.clone();
+    let token = response["status"]["token"].take();
     let token = token.as_str().unwrap();
     assert!(!format!("{issued:?} {tokens:?}").contains(token));
     assert_eq!(
-        answer["spec"],
+        response["spec"],
         json!({"audiences": ["api", ISSUER], "expirationSeconds": 3600, "boundObjectRef": null})
     );
-    assert_eq!(answer["status"]["expirationTimestamp"], "2026-11-15T22:34:05Z");
-    assert_eq!(answer["metadata"]["name"], "ci");
-    assert_eq!(answer["metadata"]["namespace"], "web");
-    assert_eq!(answer["metadata"]["creationTimestamp"], "2026-11-15T21:34:05Z");
+    assert_eq!(response["status"]["expirationTimestamp"], "2026-11-15T22:34:05Z");
+    assert_eq!(response["metadata"]["name"], "ci");
+    assert_eq!(response["metadata"]["namespace"], "web");
+    assert_eq!(response["metadata"]["creationTimestamp"], "2026-11-15T21:34:05Z");
 
     let mut claims = claims(token);
     let id = claims["jti"].take();
@@ -109,7 +109,7 @@ fn an_answer_holds_the_token_and_all_defaults() {
 }
 
 #[test]
-fn tokens_are_bound_to_objects() {
+fn tokens_are_invalid_when_their_bound_object_is_deleted() {
     let tokens = tokens();
     let bound = |kind: &str, name: &str| {
         issue(&tokens, json!({"boundObjectRef": {"kind": kind, "apiVersion": "v1", "name": name}}))
@@ -135,7 +135,7 @@ fn tokens_are_bound_to_objects() {
     check(&bound("Secret", "key"), "Secret/web/key", "service account token has been invalidated");
     check(&bound("Node", "node-1"), "Node//node-1", "service account token has been invalidated");
     check(&pod, "ServiceAccount/web/ci", r#"serviceaccounts "ci" not found"#);
-    // A pod's token outlives its node.
+    // A pod's token stays valid without the node.
     let mut without_node = cluster();
     without_node.0.remove("Node//node-1");
     assert!(tokens.verify(&pod, None, &without_node, now()).is_ok());
@@ -150,7 +150,7 @@ fn tokens_are_bound_to_objects() {
 }
 
 #[test]
-fn requests_that_break_rules_are_refused() {
+fn invalid_token_requests_are_refused() {
     let tokens = tokens();
     let check = |request: Value, expected: &str| {
         let error = tokens.issue(&request, &ACCOUNT, &cluster(), now()).unwrap_err();
@@ -197,12 +197,12 @@ fn requests_that_break_rules_are_refused() {
 }
 
 #[test]
-fn long_lives_are_shortened_and_kubelets_extended() {
+fn long_lifetimes_are_shortened_and_kubelet_tokens_are_extended() {
     let mut tokens = tokens();
     tokens.options.max_expiration_seconds = Some(7200);
     let issued = tokens.issue(&request(json!({"expirationSeconds": 8000})), &ACCOUNT, &cluster(), now()).unwrap();
     assert_eq!(issued.warning.unwrap(), "requested expiration of 8000 seconds shortened to 7200 seconds");
-    assert_eq!(issued.answer["spec"]["expirationSeconds"], 7200);
+    assert_eq!(issued.response["spec"]["expirationSeconds"], 7200);
 
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "name": "runner"});
     let life = |tokens: &Tokens, spec: Value| {
@@ -224,7 +224,7 @@ fn long_lives_are_shortened_and_kubelets_extended() {
 }
 
 #[test]
-fn times_are_checked_with_leeway() {
+fn token_times_are_checked_with_leeway() {
     let tokens = tokens();
     let token = issue(&tokens, json!({"expirationSeconds": 600}));
     assert!(verify(&tokens, &token, later(660)).is_ok());
@@ -243,7 +243,7 @@ fn times_are_checked_with_leeway() {
 }
 
 #[test]
-fn audiences_must_meet() {
+fn token_and_verifier_must_share_an_audience() {
     let tokens = tokens();
     let check = |token: &[&str], wanted: Option<&[&str]>, expected: Result<&[&str], &str>| {
         let token = issue(&tokens, json!({"audiences": token}));
@@ -260,7 +260,7 @@ fn audiences_must_meet() {
 }
 
 #[test]
-fn forged_and_foreign_tokens_are_refused() {
+fn forged_tokens_and_tokens_of_other_issuers_are_refused() {
     let (ours, theirs) = (tokens(), tokens());
     let token = issue(&ours, json!({}));
     let same_issuer = issue(&theirs, json!({}));
@@ -279,11 +279,11 @@ fn forged_and_foreign_tokens_are_refused() {
         assert_eq!(verify(&ours, &format!("{header}.{}.{}", parts[1], parts[2]), now()), invalid);
         assert_eq!(verify(&ours, &format!("{header}.{}.", parts[1]), now()), invalid);
     }
-    // Even our own signature counts only under the algorithm that it was made with.
+    // A signature of our own key is valid only with the algorithm ES256 in the header.
     let message = format!("{}.{}", part(&json!({"alg": "RS256"})), parts[1]);
     let signature = URL_SAFE_NO_PAD.encode(ours.signing_key.sign(message.as_bytes()).unwrap());
     assert_eq!(verify(&ours, &format!("{message}.{signature}"), now()), invalid);
-    // It is refused at the second look too, and the right one still accepted.
+    // The forged token is refused a second time too, and the correct token is still accepted.
     assert!(verify(&ours, &token, now()).unwrap().is_some());
     assert!(verify(&ours, &token, now()).unwrap().is_some());
     let further = vec![theirs.signing_key.verifying_key().clone()];
@@ -293,7 +293,7 @@ fn forged_and_foreign_tokens_are_refused() {
 }
 
 #[test]
-fn keys_are_read_from_pem_and_never_shown() {
+fn keys_are_read_from_pem_and_never_printed() {
     let (key, text) = SigningKey::generate().unwrap();
     let public = key.verifying_key();
     assert_eq!(SigningKey::from_pem(&text).unwrap().verifying_key(), public);
@@ -301,12 +301,12 @@ fn keys_are_read_from_pem_and_never_shown() {
     assert_eq!(&VerifyingKey::from_pem(&public.to_pem()).unwrap(), public);
     assert!(VerifyingKey::from_pem(&text).is_err());
     for text in ["", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", &public.to_pem()] {
-        assert!(matches!(SigningKey::from_pem(text), Err(KeyError::Form(_))), "{text}");
+        assert!(matches!(SigningKey::from_pem(text), Err(KeyError::Format(_))), "{text}");
     }
 }
 
 #[test]
-fn others_can_find_the_keys() {
+fn openid_discovery_publishes_the_keys() {
     let tokens = tokens();
     let configuration = tokens.openid_configuration("https://10.0.0.1:6443/openid/v1/jwks");
     assert_eq!(

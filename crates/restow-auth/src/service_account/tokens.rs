@@ -1,4 +1,4 @@
-//! The server's side of service-account tokens: its keys and settings.
+//! The keys and options with which the server issues and verifies service account tokens.
 
 use crate::service_account::claims::Claims;
 use crate::service_account::keys::{SigningKey, VerifyingKey};
@@ -6,38 +6,38 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many verified tokens are remembered; beyond that, all are forgotten.
-const REMEMBERED_TOKENS: usize = 4096;
+/// The maximum number of tokens in the cache of verified tokens; a full cache is cleared.
+const MAX_CACHED_TOKENS: usize = 4096;
 
-/// How tokens are made and what is accepted.
+/// How tokens are issued, and which are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenOptions {
-    /// Who issues the tokens: an https URL, so that others can find the keys under it.
+    /// The issuer of the tokens: an https URL under which OpenID discovery finds the keys.
     pub issuer: String,
-    /// The audiences that stand for this API server; never empty. Tokens for others are refused.
+    /// The audiences of this API server; never empty. It refuses tokens for other audiences.
     pub api_audiences: Vec<String>,
-    /// The longest life of a token, in seconds; requests for more are shortened, with a warning.
+    /// The maximum lifetime of a token in seconds. A longer one is shortened, with a warning to the client.
     pub max_expiration_seconds: Option<i64>,
-    /// Whether tokens that a kubelet puts into a pod live for a year, with a mark of when they should have been
-    /// replaced, for the sake of old clients that never read them again.
+    /// Whether tokens that a kubelet mounts into a pod are valid for a year, for old clients that never read the token
+    /// again. The claim `warnafter` says when they should have been replaced.
     pub extend_expiration: bool,
 }
 
-/// Issues and verifies service-account tokens.
+/// Issues and verifies service account tokens.
 pub struct Tokens {
-    /// What tokens say, and how long they are valid.
+    /// Issuer, audiences and lifetimes.
     pub options: TokenOptions,
     /// The key that signs new tokens.
     pub signing_key: SigningKey,
-    /// The keys that tokens are verified with.
+    /// The keys that verify tokens.
     pub verifying_keys: Vec<VerifyingKey>,
-    /// Tokens whose signature was verified, by their hash. A signature stays valid for ever, and all else about a token
-    /// is checked each time, so nothing here can be out of date.
+    /// The claims of tokens whose signature was verified, by the hash of the token. A signature stays valid, and everything
+    /// else is checked for each request, so the cache is never out of date.
     verified: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
 
 impl TokenOptions {
-    /// Tokens of this issuer, for this API server alone.
+    /// Tokens of this issuer, with the issuer as the only audience of this API server.
     pub fn new(issuer: impl Into<String>) -> Self {
         let issuer = issuer.into();
         let api_audiences = vec![issuer.clone()];
@@ -46,27 +46,27 @@ impl TokenOptions {
 }
 
 impl Tokens {
-    /// Signs with the key; accepts what it signed, and what the further keys' owners signed.
+    /// Signs with the key; accepts the signatures of this key and of the further keys.
     pub fn new(options: TokenOptions, signing_key: SigningKey, further_keys: Vec<VerifyingKey>) -> Self {
         let mut verifying_keys = vec![signing_key.verifying_key().clone()];
         verifying_keys.extend(further_keys);
         Tokens { options, signing_key, verifying_keys, verified: Mutex::default() }
     }
 
-    /// The settings.
+    /// The options.
     pub fn options(&self) -> &TokenOptions {
         &self.options
     }
 
-    /// The claims of a token that was verified before.
-    pub fn remembered(&self, hash: &[u8; 32]) -> Option<Arc<Claims>> {
+    /// The cached claims of a verified token.
+    pub fn cached_claims(&self, hash: &[u8; 32]) -> Option<Arc<Claims>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
     }
 
     /// Caches the claims of a verified token.
-    pub fn remember(&self, hash: [u8; 32], claims: &Arc<Claims>) {
+    pub fn cache_claims(&self, hash: [u8; 32], claims: &Arc<Claims>) {
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        if verified.len() >= REMEMBERED_TOKENS {
+        if verified.len() >= MAX_CACHED_TOKENS {
             verified.clear();
         }
         verified.insert(hash, Arc::clone(claims));

@@ -1,4 +1,4 @@
-//! Whether a token is one of ours, still valid, and whose it is.
+//! Verifies service account tokens: issuer, signature, times, audiences, and the objects that the token is bound to.
 
 use crate::User;
 use crate::service_account::claims::{Claims, Reference};
@@ -13,58 +13,58 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Clocks of servers differ by up to so many seconds.
+/// The tolerated difference between the clocks of servers.
 const LEEWAY_SECONDS: i64 = 60;
 
-/// Why a token of ours is refused. No message holds the token.
+/// Why a token of our issuer is refused. No message contains the token.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum VerifyError {
-    /// No key of ours has the name that the token gives.
+    /// No verifying key has the key id of the token.
     #[error("invalid signature, no keys found")]
     NoKey,
-    /// The signature is wrong.
+    /// The signature is invalid.
     #[error("invalid signature")]
     Signature,
-    /// The claims cannot be understood.
+    /// The claims are malformed.
     #[error("service account token claims could not be validated")]
     Claims,
-    /// It is for someone else.
+    /// The token is for other audiences.
     #[error("token audiences {} is invalid for the target audiences {}", quote_all(.token), quote_all(.wanted))]
     Audience {
-        /// Whom it is for.
+        /// The audiences of the token.
         token: Vec<String>,
-        /// Who was asked for.
+        /// The required audiences.
         wanted: Vec<String>,
     },
-    /// It is too old.
+    /// The token has expired.
     #[error("service account token has expired")]
     Expired,
-    /// It is not valid yet.
+    /// The token is not valid yet.
     #[error("service account token is not valid yet")]
-    NotYet,
-    /// Its time of issue is in the future.
+    NotYetValid,
+    /// The time of issue is in the future.
     #[error("service account token is issued in the future")]
-    FromTheFuture,
+    IssuedInTheFuture,
     /// The service account does not exist.
     #[error("serviceaccounts {} not found", quote(.0))]
-    NoAccount(String),
-    /// The service account was made anew.
+    AccountNotFound(String),
+    /// The service account was deleted and created again.
     #[error("service account UID ({found}) does not match claim ({claimed})")]
-    OtherAccount {
-        /// The uid of the account that there is.
+    AccountUidMismatch {
+        /// The uid of the existing service account.
         found: String,
         /// The uid in the token.
         claimed: String,
     },
-    /// The object that it is bound to does not exist.
+    /// The bound object does not exist.
     #[error("service account token has been invalidated")]
     Invalidated,
-    /// The object that it is bound to was made anew.
+    /// The bound object was deleted and created again.
     #[error("{kind} UID ({found}) does not match service account {kind} ref claim ({claimed})")]
-    OtherObject {
+    BoundObjectUidMismatch {
         /// The object's kind, in lower case.
         kind: String,
-        /// The uid of the object that there is.
+        /// The uid of the existing object.
         found: String,
         /// The uid in the token.
         claimed: String,
@@ -72,7 +72,8 @@ pub enum VerifyError {
 }
 
 impl Tokens {
-    /// Whose token it is; nothing when it is not of our issuers. Without audiences, it must be for this API server.
+    /// Verifies a token and returns its user; `None` if the token has another issuer. Without `audiences`, the token must be
+    /// valid for this API server.
     pub fn verify(
         &self,
         token: &str,
@@ -88,10 +89,10 @@ impl Tokens {
         Ok(Some(Authenticated { user: user_of(&claims), audiences }))
     }
 
-    /// The claims of a token with a valid signature; nothing when the token says that it is not ours.
+    /// The claims of a token with a valid signature; `None` if the token has another issuer.
     fn signed_claims(&self, token: &str) -> Result<Option<Arc<Claims>>, VerifyError> {
         let hash: [u8; 32] = Sha256::digest(token).into();
-        if let Some(claims) = self.remembered(&hash) {
+        if let Some(claims) = self.cached_claims(&hash) {
             return Ok(Some(claims));
         }
         let Some(parsed) = jwt::parse(token) else { return Ok(None) };
@@ -100,7 +101,7 @@ impl Tokens {
         }
         self.check_signature(&parsed)?;
         let claims = Arc::new(typed::read(&parsed.claims).map_err(|_| VerifyError::Claims)?);
-        self.remember(hash, &claims);
+        self.cache_claims(hash, &claims);
         Ok(Some(claims))
     }
 
@@ -116,7 +117,7 @@ impl Tokens {
 
     fn common_audiences(&self, claims: &Claims, wanted: Option<&[String]>) -> Result<Vec<String>, VerifyError> {
         let wanted = wanted.unwrap_or(&self.options.api_audiences);
-        // A token for nobody in particular is for the API server alone.
+        // A token without audiences is valid for the API server only.
         let token = if claims.audiences.is_empty() { &self.options.api_audiences } else { &claims.audiences };
         let common: Vec<String> = token.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
         if common.is_empty() {
@@ -128,26 +129,26 @@ impl Tokens {
 
 fn check_times(claims: &Claims, now: i64) -> Result<(), VerifyError> {
     if claims.not_before.is_some_and(|time| now.saturating_add(LEEWAY_SECONDS) < time) {
-        return Err(VerifyError::NotYet);
+        return Err(VerifyError::NotYetValid);
     }
-    // A token without an end is none of ours.
+    // The server never issues tokens without an expiry.
     let expiry = claims.expiry.ok_or(VerifyError::Claims)?;
     if now.saturating_sub(LEEWAY_SECONDS) > expiry {
         return Err(VerifyError::Expired);
     }
     if claims.issued_at.is_some_and(|time| now.saturating_add(LEEWAY_SECONDS) < time) {
-        return Err(VerifyError::FromTheFuture);
+        return Err(VerifyError::IssuedInTheFuture);
     }
     Ok(())
 }
 
 fn check_account(claims: &Claims, accounts: &dyn ServiceAccounts) -> Result<(), VerifyError> {
     let found = accounts.uid_of(&claims.private.namespace, &claims.private.account.name);
-    let found = found.ok_or_else(|| VerifyError::NoAccount(claims.private.account.name.clone()))?;
+    let found = found.ok_or_else(|| VerifyError::AccountNotFound(claims.private.account.name.clone()))?;
     if found == claims.private.account.uid {
         return Ok(());
     }
-    Err(VerifyError::OtherAccount { found, claimed: claims.private.account.uid.clone() })
+    Err(VerifyError::AccountUidMismatch { found, claimed: claims.private.account.uid.clone() })
 }
 
 fn check_bound_objects(claims: &Claims, accounts: &dyn ServiceAccounts) -> Result<(), VerifyError> {
@@ -158,11 +159,11 @@ fn check_bound_objects(claims: &Claims, accounts: &dyn ServiceAccounts) -> Resul
             return Ok(());
         }
         let kind = kind.as_str().to_lowercase();
-        Err(VerifyError::OtherObject { kind, found: object.uid, claimed: reference.uid.clone() })
+        Err(VerifyError::BoundObjectUidMismatch { kind, found: object.uid, claimed: reference.uid.clone() })
     };
     check(BoundKind::Secret, &claims.private.namespace, claims.private.secret.as_ref())?;
     check(BoundKind::Pod, &claims.private.namespace, claims.private.pod.as_ref())?;
-    // In a pod's token the node is only information.
+    // The node in a pod's token is only informative: the token stays valid without the node.
     check(BoundKind::Node, "", claims.private.node.as_ref().filter(|_| claims.private.pod.is_none()))
 }
 
@@ -188,7 +189,7 @@ fn user_of(claims: &Claims) -> User {
     user
 }
 
-/// The name under which logs know a token.
+/// The credential id of a token, for logs.
 pub(super) fn credential_id(id: &str) -> String {
     format!("JTI={id}")
 }

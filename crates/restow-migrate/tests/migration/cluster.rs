@@ -1,4 +1,4 @@
-//! A cluster of plain code with one CRD and some objects, whose API servers can lag behind, hide, and be restarted.
+//! A simulated cluster with one CRD and some objects. Its API servers can lag behind, be unreachable, and be restarted.
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex};
 pub(crate) const NAME: &str = "widgets.example.com";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// What happens when the objects are listed for the so-manieth time.
+/// A change of the cluster that a test triggers at a list request.
 pub(crate) type Event = Box<dyn FnOnce(&mut State) + Send>;
 
-/// Everything that the servers know.
+/// The state of the cluster.
 pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) crd: Option<Crd>,
-    /// The version that discovery shows as the stored one; nothing while the resource is not served.
+    /// The storage version in discovery; `None` while the resource is not served.
     pub(crate) shown: Option<&'static str>,
-    /// Whether discovery says anything about stored versions.
-    pub(crate) tells: bool,
+    /// Whether discovery has storage version hashes.
+    pub(crate) has_hashes: bool,
     /// The version that the handler writes.
     pub(crate) encoded: &'static str,
     /// The revision of each object, and the version that it is stored in.
@@ -31,14 +31,14 @@ pub(crate) struct State {
     pub(crate) addresses: Vec<&'static str>,
     /// The identity leases and their holders.
     pub(crate) leases: BTreeMap<&'static str, String>,
-    /// When the process was started that answers at each address, in their order.
+    /// The start time of the process at each address, in order.
     pub(crate) started: Vec<&'static str>,
-    /// How often a process was asked for that.
+    /// How often a start time was queried.
     pub(crate) scrapes: usize,
     pub(crate) slice_generation: u64,
-    /// What servers report; `None` where the StorageVersion API is not served.
+    /// The reports of the servers; `None` if the StorageVersion API is not served.
     pub(crate) reports: Option<Vec<(&'static str, &'static str)>>,
-    /// Whether the servers write under a fence, and say so.
+    /// Whether the identity leases have the label of fenced writes.
     pub(crate) is_fenced: bool,
     /// The services to which requests for the group are passed on.
     pub(crate) services: Vec<&'static str>,
@@ -74,7 +74,7 @@ pub(crate) fn state() -> State {
             annotations: json!({}),
         }),
         shown: Some("v2"),
-        tells: true,
+        has_hashes: true,
         encoded: "v2",
         objects: (0..30).map(|number| (format!("object-{number:02}"), (number + 1, "v1"))).collect(),
         addresses: vec!["10.0.0.1"],
@@ -93,7 +93,7 @@ pub(crate) fn state() -> State {
     }
 }
 
-/// A way to speak to it.
+/// A client of the cluster.
 pub(crate) fn cluster(state: &Shared) -> Cluster {
     let state = Arc::clone(state);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -178,7 +178,7 @@ impl State {
 
     fn discovery(&self, version: &str) -> Value {
         let hash = restow_api::storage_version_hash("example.com", self.shown.unwrap_or_default(), "Widget");
-        let hash = if self.tells { hash } else { String::new() };
+        let hash = if self.has_hashes { hash } else { String::new() };
         json!({"kind": "APIResourceList", "groupVersion": format!("example.com/{version}"), "resources": [
             {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget",
              "verbs": ["get", "list", "patch"], "storageVersionHash": hash},

@@ -15,7 +15,7 @@ fn three(started: &[&'static str]) -> State {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_server_has_a_process_of_its_own_that_was_asked() {
+async fn the_process_of_every_server_must_be_queried() {
     let each = shared(three(&["10", "20", "30"]));
     assert_eq!(migrated(&each).await, MigrationOutcome::Succeeded);
     assert_eq!(each.lock().unwrap().scrapes, 6, "each at the beginning and at the end");
@@ -29,22 +29,18 @@ async fn each_server_has_a_process_of_its_own_that_was_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_leases_or_metrics_it_cannot_be_told_which_servers_there_are() {
+async fn without_leases_or_metrics_the_number_of_servers_is_unknown() {
     check_no_agreement(State { leases: Default::default(), ..state() }, "no API server holds an identity lease").await;
     let forbidden = State { forbidden: vec!["metrics"], ..state() };
     check_no_agreement(forbidden, "nonResourceURLs [\"/metrics\"]").await;
     check_no_agreement(State { unserved: vec!["metrics"], ..state() }, "answered with 404").await;
     let reporting = shared(State { forbidden: vec!["metrics"], ..fenced() });
-    assert_eq!(
-        migrated(&reporting).await,
-        MigrationOutcome::Succeeded,
-        "who reports before it writes vouches for itself"
-    );
+    assert_eq!(migrated(&reporting).await, MigrationOutcome::Succeeded, "servers with fenced reports are not queried");
     assert_eq!(reporting.lock().unwrap().scrapes, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_started_anew_and_keeps_its_lease_is_noticed() {
+async fn a_restarted_server_that_keeps_its_lease_is_noticed() {
     for listing in [1, 2] {
         check_meanwhile(listing, |state| state.started = vec!["11"], "restarted").await;
         check_meanwhile(listing, |state| state.slice_generation += 2, "EndpointSlice kubernetes was changed").await;

@@ -1,4 +1,4 @@
-//! Whole migrations on a cluster of plain code: when `status.storedVersions` may be trimmed, and when nothing may be said.
+//! Whole migrations on a simulated cluster: when `status.storedVersions` is trimmed, and when nothing is proven.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -35,27 +35,27 @@ async fn migrated(state: &Shared) -> MigrationOutcome {
     run(state, Reach::EachServer, MigrationOptions::default()).await.outcome
 }
 
-/// Nothing is said about what is stored: the versions stay, and no mark is left.
-fn assert_nothing_is_said(state: &Shared) {
+/// Checks that nothing is proven: the stored versions stay, and no mark is left.
+fn assert_nothing_is_proven(state: &Shared) {
     let state = state.lock().unwrap();
     assert_eq!(state.stored_versions(), ["v1", "v2"]);
     let marks = state.crd.as_ref().map(|crd| crd.annotations.clone()).unwrap_or_default();
     assert!(marks.as_object().is_none_or(|marks| marks.values().all(serde_json::Value::is_null)), "{marks}");
 }
 
-/// Checks that there is no agreement, and that these words say why.
+/// Checks that there is no agreement, and that the reason has these words.
 async fn check_no_agreement(state: State, words: &str) {
     let state = shared(state);
     match migrated(&state).await {
         MigrationOutcome::NoAgreement(said) => assert!(said.contains(words), "{said:?} lacks {words:?}"),
         other => panic!("{other:?}, though {words:?}"),
     }
-    assert_nothing_is_said(&state);
+    assert_nothing_is_proven(&state);
     assert_eq!(state.lock().unwrap().old(), 30, "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_all_servers_store_is_proven_and_trimmed() {
+async fn an_agreed_version_is_proven_and_stored_versions_are_trimmed() {
     let state = shared(state());
     let report = run(&state, Reach::EachServer, MigrationOptions::default()).await;
     assert_eq!(report.outcome, MigrationOutcome::Succeeded);
@@ -64,7 +64,7 @@ async fn what_all_servers_store_is_proven_and_trimmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_target_is_what_the_crd_names_and_not_what_a_server_still_shows() {
+async fn the_target_is_the_storage_version_of_the_crd_and_not_of_stale_discovery() {
     check_no_agreement(State { shown: Some("v1"), encoded: "v1", ..state() }, "the CRD names v2").await;
     let lagging = shared(State { shown: Some("v1"), encoded: "v1", ..state() });
     let server = Arc::clone(&lagging);
@@ -92,7 +92,7 @@ async fn a_handler_may_lag_behind_discovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_that_exist_and_cannot_be_asked_are_named() {
+async fn servers_that_cannot_be_queried_are_named() {
     let three = |state: &mut State| {
         state.leases = ["apiserver-a", "apiserver-b", "apiserver-c"].map(|name| (name, format!("{name}_1"))).into();
     };
@@ -107,7 +107,7 @@ async fn servers_that_exist_and_cannot_be_asked_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reports_count_where_every_server_reports_and_shows_nothing_else() {
+async fn reports_count_if_every_server_reports_and_discovery_shows_the_same() {
     let two = |reports: &[(&'static str, &'static str)]| State {
         leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
         reports: Some(reports.to_vec()),
@@ -124,7 +124,7 @@ async fn reports_count_where_every_server_reports_and_shows_nothing_else() {
     check_no_agreement(stale, "in its discovery").await;
 }
 
-/// Checks what comes of it when something happens in the so-manieth listing.
+/// Checks the outcome of a migration with an event at this list request.
 async fn check_meanwhile(listing: u32, event: impl FnOnce(&mut State) + Send + 'static, expected: &str) {
     check_meanwhile_in(state(), listing, event, expected).await;
 }
@@ -140,12 +140,12 @@ async fn check_meanwhile_in(
     let outcome = format!("{:?}", migrated(&state).await);
     assert!(outcome.contains(expected), "{outcome} lacks {expected:?}");
     if state.lock().unwrap().crd.is_some() {
-        assert_nothing_is_said(&state);
+        assert_nothing_is_proven(&state);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimmed() {
+async fn changes_during_a_migration_prevent_trimming() {
     for listing in [1, 2] {
         let restart = |state: &mut State| drop(state.leases.insert("apiserver-a", "apiserver-a_2".into()));
         check_meanwhile(listing, restart, "apiserver-a was restarted").await;
@@ -154,7 +154,7 @@ async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimme
             state.leases.insert("apiserver-b", "apiserver-b_1".into());
         };
         check_meanwhile(listing, join, "AgreementChanged").await;
-        // There and back again.
+        // Changed and changed back.
         let flip = |state: &mut State| state.crd.as_mut().unwrap().generation += 2;
         check_meanwhile(listing, flip, "CrdChanged").await;
         let back = |state: &mut State| {
@@ -174,7 +174,7 @@ async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimme
 }
 
 #[tokio::test(start_paused = true)]
-async fn through_one_endpoint_objects_are_rewritten_and_nothing_is_proven() {
+async fn a_migration_through_one_endpoint_rewrites_objects_and_proves_nothing() {
     let state = shared(State {
         leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
         ..state()
@@ -183,11 +183,11 @@ async fn through_one_endpoint_objects_are_rewritten_and_nothing_is_proven() {
     let MigrationOutcome::Unproven(words) = &report.outcome else { panic!("{:?}", report.outcome) };
     assert!(words.contains("nothing is proven"), "{words}");
     assert_eq!(state.lock().unwrap().old(), 0);
-    assert_nothing_is_said(&state);
+    assert_nothing_is_proven(&state);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_serve_crds_has_not_said_that_there_is_none() {
+async fn a_404_for_crds_does_not_mean_that_the_crd_is_deleted() {
     let state = shared(State { unserved: vec!["customresourcedefinitions/widgets.example.com"], ..state() });
     let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
@@ -198,18 +198,18 @@ async fn a_server_that_does_not_serve_crds_has_not_said_that_there_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_of_which_nobody_tells_how_it_is_stored_is_not_waited_for() {
-    let untold = || State { crd: None, tells: false, ..state() };
+async fn a_migration_does_not_wait_for_a_resource_without_a_storage_version_hash() {
+    let without_hashes = || State { crd: None, has_hashes: false, ..state() };
     let patient = MigrationOptions { agreement_timeout: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
-    let aggregated = shared(untold());
+    let aggregated = shared(without_hashes());
     let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
     assert!(matches!(&outcome, MigrationOutcome::NotManaged(words) if words.contains("do not say")), "{outcome:?}");
     assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
     // A document that cannot be read may have the resource.
-    let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..untold() });
+    let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..without_hashes() });
     let outcome = migrated(&down).await;
     assert!(matches!(&outcome, MigrationOutcome::NotReady { .. }), "{outcome:?}");
-    // A server that cannot be queried may be the one that tells.
-    let hidden = shared(State { forbidden: vec!["endpointslices"], ..untold() });
+    // A server that cannot be queried may have the hash.
+    let hidden = shared(State { forbidden: vec!["endpointslices"], ..without_hashes() });
     assert!(matches!(migrated(&hidden).await, MigrationOutcome::NoAgreement(_)));
 }

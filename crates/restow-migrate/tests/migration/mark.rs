@@ -1,4 +1,4 @@
-//! What becomes of the mark on a CRD that somebody else has left behind.
+//! The mark on a CRD that another process has left behind.
 
 use crate::cluster::State;
 use crate::{fenced, migrated, shared};
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
-async fn a_mark_that_a_killed_command_left_goes_at_the_end_of_the_next_migration() {
+async fn the_mark_of_a_killed_command_is_removed_at_the_end_of_the_next_migration() {
     let marked =
         |renewals: u32| json!({MIGRATING_ANNOTATION: "true", HOLDER_ANNOTATION: format!("command/other/{renewals}")});
     let left = || {
@@ -21,7 +21,7 @@ async fn a_mark_that_a_killed_command_left_goes_at_the_end_of_the_next_migration
     assert_eq!(migrated(&state).await, MigrationOutcome::Succeeded);
     let annotations = state.lock().unwrap().crd.as_ref().unwrap().annotations.clone();
     assert!(annotations.as_object().unwrap().values().all(serde_json::Value::is_null), "{annotations}");
-    // One that somebody renews is theirs.
+    // A mark that its holder renews is kept.
     let state = shared(left());
     let renew = move |state: &mut State| {
         let crd = state.crd.as_mut().unwrap();

@@ -1,4 +1,4 @@
-//! For whom reports vouch, and for what: for versions, at API servers whose writes are fenced, and at no others.
+//! What reports prove: the versions of API servers whose writes are fenced, and nothing else.
 
 use crate::cluster::{State, state};
 use crate::{check_meanwhile_in, check_no_agreement, fenced, migrated, run, shared};
@@ -13,7 +13,7 @@ fn stock() -> State {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_of_a_server_without_a_fence_spares_neither_time_nor_questions() {
+async fn reports_without_fences_replace_neither_the_settling_time_nor_queries() {
     let lagging = shared(State { encoded: "v1", ..stock() });
     let server = Arc::clone(&lagging);
     tokio::spawn(async move {
@@ -32,13 +32,13 @@ async fn the_report_of_a_server_without_a_fence_spares_neither_time_nor_question
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_a_lease_beside_servers_that_report_is_no_agreement() {
+async fn there_is_no_agreement_while_a_server_has_no_lease() {
     let hidden = State { addresses: vec!["10.0.0.1", "10.0.0.2"], ..fenced() };
     check_no_agreement(hidden, "name 2 API servers (10.0.0.1:6443, 10.0.0.2:6443)").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn reports_say_nothing_about_keys() {
+async fn reports_prove_nothing_about_encryption_keys() {
     // Two servers behind one address: the second one cannot be queried which key it uses.
     let two = || State {
         leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
@@ -50,14 +50,14 @@ async fn reports_say_nothing_about_keys() {
     let outcome = run(&rotated, Reach::EachServer, key()).await.outcome;
     assert!(matches!(&outcome, MigrationOutcome::NoAgreement(words) if words.contains("apiserver-b")), "{outcome:?}");
     assert_eq!(rotated.lock().unwrap().old(), 30, "nothing was written");
-    assert_eq!(migrated(&shared(two())).await, MigrationOutcome::Succeeded, "of versions they do");
+    assert_eq!(migrated(&shared(two())).await, MigrationOutcome::Succeeded, "reports prove versions");
     let asked = shared(fenced());
     assert_eq!(run(&asked, Reach::EachServer, key()).await.outcome, MigrationOutcome::Succeeded);
     assert_eq!(asked.lock().unwrap().scrapes, 2, "at the beginning and at the end");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_aggregated_servers_serve_is_never_proven() {
+async fn migrations_of_aggregated_resources_are_never_proven() {
     for aggregated in [fenced(), state(), State { crd: None, ..state() }] {
         let aggregated = shared(State { services: vec!["widget-servers"], ..aggregated });
         let patient =
@@ -70,10 +70,10 @@ async fn what_aggregated_servers_serve_is_never_proven() {
     let aggregated = shared(State { services: vec!["widget-servers"], ..state() });
     let outcome = run(&aggregated, Reach::OneEndpoint, MigrationOptions::default()).await.outcome;
     assert!(matches!(outcome, MigrationOutcome::Unproven(_)), "{outcome:?}");
-    // Somebody who may not know it cannot tell.
+    // Without the permission to list APIServices it is unknown.
     check_no_agreement(State { forbidden: vec!["apiservices"], ..state() }, "the APIServices cannot be listed").await;
     check_no_agreement(State { forbidden: vec!["apiservices"], ..fenced() }, "the APIServices cannot be listed").await;
-    // They come in the middle.
+    // The API service is registered during the migration.
     for listing in [1, 2] {
         let register = |state: &mut State| state.services = vec!["widget-servers"];
         check_meanwhile_in(state(), listing, register, "NotManaged").await;

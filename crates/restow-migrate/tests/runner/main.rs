@@ -1,4 +1,4 @@
-//! The runner against servers of plain code.
+//! The runner against simulated servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

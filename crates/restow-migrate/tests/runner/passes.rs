@@ -1,4 +1,4 @@
-//! What passes come to when the server is busy, refuses, forgets, or does not answer.
+//! Passes on servers that are overloaded, refuse objects, expire continue tokens, or do not respond.
 
 use crate::server::{Server, Stored, instance, migrate, migrate_resource, widgets};
 use http::{Request, Response};
@@ -35,14 +35,14 @@ async fn every_object_is_rewritten_once_and_then_checked() {
 }
 
 #[tokio::test]
-async fn a_storm_of_refusals_for_lack_of_time_costs_nothing_but_time() {
+async fn many_429_responses_only_delay_the_run() {
     let (report, _) = check_all_is_rewritten(Server { overloads: 200, ..Server::with_objects(50) }).await;
     assert_eq!(report.progress.overloads, 200);
     assert_eq!(report.progress.counts.failed, 0);
 }
 
 #[tokio::test]
-async fn a_server_that_has_too_much_to_do_for_good_ends_the_run_which_can_go_on_later() {
+async fn a_server_that_stays_overloaded_ends_the_run_and_the_next_run_continues() {
     let busy = crate::server::status(429, "TooManyRequests", "slow down");
     for server in [
         Server { overloads: u32::MAX, ..Server::with_objects(40) },
@@ -66,13 +66,13 @@ async fn a_server_that_has_too_much_to_do_for_good_ends_the_run_which_can_go_on_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_is_down_for_a_while_is_waited_for() {
+async fn a_run_waits_for_a_webhook_that_is_down_for_a_while() {
     let (report, _) = check_all_is_rewritten(Server { webhook_downs: 3, ..Server::with_objects(20) }).await;
     assert_eq!(report.progress.counts.failed, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_stays_away_ends_the_run_which_can_go_on_later() {
+async fn a_webhook_that_stays_down_ends_the_run_and_the_next_run_continues() {
     let server = Arc::new(Mutex::new(Server { webhook_downs: u32::MAX, ..Server::with_objects(40) }));
     let options =
         RunOptions { page_size: 10, webhook_timeout: std::time::Duration::from_millis(1), ..RunOptions::default() };
@@ -87,19 +87,19 @@ async fn a_webhook_that_stays_away_ends_the_run_which_can_go_on_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_tokens_are_gone_on_from_and_listed_again() {
+async fn a_pass_continues_after_an_expired_continue_token_and_has_a_gap() {
     let (report, _) = check_all_is_rewritten(Server { expiries: 2, ..Server::with_objects(60) }).await;
     assert!(report.passes[0].has_gaps);
 }
 
 #[tokio::test]
 async fn a_conflict_is_no_proof() {
-    let (report, _) = check_all_is_rewritten(Server { intruders: 30, ..Server::with_objects(40) }).await;
+    let (report, _) = check_all_is_rewritten(Server { conflicts: 30, ..Server::with_objects(40) }).await;
     assert_eq!(report.progress.counts.failed, 0);
 }
 
 #[tokio::test]
-async fn refused_objects_are_recorded_and_the_rest_go_on() {
+async fn refused_objects_are_recorded_and_the_others_are_rewritten() {
     let refused = vec!["object-0003".to_owned(), "object-0017".to_owned()];
     let server = Arc::new(Mutex::new(Server { refused, ..Server::with_objects(30) }));
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
@@ -112,10 +112,10 @@ async fn refused_objects_are_recorded_and_the_rest_go_on() {
 }
 
 #[tokio::test]
-async fn a_server_that_stores_the_old_version_keeps_anything_from_being_proven() {
+async fn nothing_is_proven_while_a_server_stores_the_old_version() {
     let objects = Arc::new(Mutex::new(Server::with_objects(30)));
     let behind = Arc::clone(&objects);
-    // The same objects, behind a server that has not been told.
+    // The same objects, through a server that still writes the old version.
     let service = tower::service_fn(move |request: Request<Body>| {
         let server = Arc::clone(&behind);
         async move {
@@ -162,7 +162,7 @@ async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewrit
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_ends_the_run_and_is_named_and_the_next_run_goes_on() {
+async fn a_server_that_hangs_is_named_and_ends_the_run_and_the_next_run_continues() {
     let (awake, hung) = (Server::with_objects(60), Server { is_unresponsive: true, ..Server::with_objects(60) });
     let (awake, hung) = (Arc::new(Mutex::new(awake)), Arc::new(Mutex::new(hung)));
     let options = RunOptions { page_size: 10, ..RunOptions::default() };
@@ -188,12 +188,12 @@ fn settled_by(report: &RunReport) -> Option<EarlierAttempt> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_could_not_be_read_is_looked_at_again_once_it_can_be() {
+async fn an_unreadable_object_is_checked_again_when_it_is_readable() {
     let unreadable = vec!["object-0007".to_owned()];
     let server = Arc::new(Mutex::new(Server { unreadable, ..Server::with_objects(20) }));
     let first = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
     assert_eq!(first.ending, RunOutcome::SomeFailed);
-    // Nobody could read its uid, so it is unknown from those that are in order.
+    // Its uid could not be read, so it cannot be excluded from the settled objects.
     let settled = settled_by(&first);
     server.lock().unwrap().unreadable.clear();
     let second = migrate(
@@ -206,13 +206,17 @@ async fn an_object_that_could_not_be_read_is_looked_at_again_once_it_can_be() {
     assert_eq!(server.lock().unwrap().old_objects(), 0);
     let objects = SettledObjects { resource_version: first.settled_at, definition_generation: 1 };
     let target = MigrationTarget { hash: StorageVersionHash::new("v2"), revision: None };
-    assert_eq!(EarlierAttempt::new(target, objects, &first.failures), None, "whoever may have written it down");
+    assert_eq!(
+        EarlierAttempt::new(target, objects, &first.failures),
+        None,
+        "an earlier attempt with a failure without a uid is not used"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lies_behind_an_object_that_cannot_be_found_is_a_gap() {
+async fn objects_after_an_unreadable_object_without_a_known_name_are_a_gap() {
     let unreadable = vec!["object-0007".to_owned()];
-    let server = Server { unreadable, knows_its_tokens: true, ..Server::with_objects(20) };
+    let server = Server { unreadable, accepts_only_own_tokens: true, ..Server::with_objects(20) };
     let server = Arc::new(Mutex::new(server));
     let resource = StoredResource { is_namespaced: false, ..widgets() };
     let report = migrate_resource(&[instance(&server)], resource, RunOptions::default()).await.unwrap();
@@ -222,7 +226,7 @@ async fn what_lies_behind_an_object_that_cannot_be_found_is_a_gap() {
 }
 
 #[tokio::test]
-async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_new() {
+async fn a_second_run_tries_only_failed_and_new_objects() {
     let refused: Vec<String> = (0..1_500).map(|number| format!("object-{number:04}")).collect();
     let server = Arc::new(Mutex::new(Server { refused, ..Server::with_objects(2_000) }));
     let first = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
@@ -247,12 +251,12 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_at_which_a_webhook_hangs_up_is_named_and_all_others_are_rewritten() {
+async fn an_object_for_which_a_webhook_closes_the_connection_is_named_and_all_others_are_rewritten() {
     for poisons_listings in [false, true] {
         let poison = vec!["object-0013".to_owned()];
         let server = Server { poison: poison.clone(), poisons_listings, ..Server::with_objects(40) };
         let server = Arc::new(Mutex::new(server));
-        // Nothing is waited for that stays away.
+        // The run does not wait for a webhook that is down.
         let webhook_timeout = std::time::Duration::ZERO;
         let options = RunOptions { page_size: 16, webhook_timeout, ..RunOptions::default() };
         let report = migrate(&[instance(&server)], options).await.unwrap();
@@ -264,7 +268,7 @@ async fn an_object_at_which_a_webhook_hangs_up_is_named_and_all_others_are_rewri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_hangs_up_at_every_object_is_down() {
+async fn a_webhook_that_closes_the_connection_for_every_object_is_down() {
     let poison = (0..30).map(|number| format!("object-{number:04}")).collect();
     let server = Arc::new(Mutex::new(Server { poison, ..Server::with_objects(30) }));
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();

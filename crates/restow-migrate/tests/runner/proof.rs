@@ -1,4 +1,4 @@
-//! What must never be mistaken for proof, whatever a server answers.
+//! Responses that must never count as a proof.
 
 use crate::server::{Server, instance, migrate, not_found, status};
 use restow_migrate::cluster::Instance;
@@ -20,7 +20,7 @@ async fn run_on(servers: &[&Shared]) -> RunReport {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_serve_the_resource_has_not_said_that_objects_are_gone() {
+async fn a_404_for_the_resource_does_not_mean_that_its_objects_are_deleted() {
     let generic = status(404, "NotFound", "the server could not find the requested resource");
     let server = shared(Server { about_objects: Some(generic), ..Server::with_objects(5) });
     let report = run_on(&[&server]).await;
@@ -30,7 +30,7 @@ async fn a_server_that_does_not_serve_the_resource_has_not_said_that_objects_are
 }
 
 #[tokio::test]
-async fn a_refusal_that_speaks_of_a_uid_is_a_refusal() {
+async fn a_refusal_that_mentions_a_uid_is_a_refusal() {
     let message = "w is invalid: spec.template.metadata.uid: Invalid value";
     let server = shared(Server { about_objects: Some(status(422, "Invalid", message)), ..Server::with_objects(3) });
     let report = run_on(&[&server]).await;
@@ -40,11 +40,11 @@ async fn a_refusal_that_speaks_of_a_uid_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn an_object_that_was_rewritten_and_then_goes_leaves_no_clean_pass() {
+async fn a_rewritten_object_that_is_deleted_leaves_no_clean_pass() {
     let restless = shared(Server { is_behind: true, ..Server::with_objects(1) });
     let gone = shared(Server { about_objects: Some(not_found("object-0000")), ..Server::default() });
     let changes = Arc::clone(&restless);
-    // One server changes the object whenever it is queried, and the other then says that it is gone.
+    // One server changes the object with each request, and the other then responds that it does not exist.
     let unrest = tokio::spawn(async move {
         loop {
             changes.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = false);
@@ -57,8 +57,8 @@ async fn an_object_that_was_rewritten_and_then_goes_leaves_no_clean_pass() {
     assert!(report.passes.iter().skip(1).all(|pass| !pass.is_clean()), "{:?}", report.passes);
 }
 
-/// Someone makes an object old again after so many seconds, as a request does that an old handler began, that waits for a
-/// webhook, and arrives when everything seems to be done.
+/// Stores an object in the old version after so many seconds. A request can do that: it began with an old handler, waited
+/// for a webhook, and commits late.
 fn write_late(server: &Shared, seconds: u64) {
     let late = Arc::clone(server);
     tokio::spawn(async move {
@@ -77,8 +77,8 @@ fn settling_for(seconds: u64) -> RunOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_was_rewritten_and_then_has_to_wait_leaves_no_clean_pass() {
-    let server = shared(Server { is_soon_tired: true, ..Server::with_objects(20) });
+async fn a_rewritten_object_that_gets_a_429_response_leaves_no_clean_pass() {
+    let server = shared(Server { is_soon_overloaded: true, ..Server::with_objects(20) });
     write_late(&server, 30);
     let report = migrate(&[instance(&server), instance(&server)], settling_for(35)).await.unwrap();
     assert_eq!(report.ending, RunOutcome::Proven);
@@ -87,7 +87,7 @@ async fn an_object_that_was_rewritten_and_then_has_to_wait_leaves_no_clean_pass(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_was_under_way_when_the_servers_agreed_is_found() {
+async fn a_write_in_flight_when_the_servers_agreed_is_found() {
     for is_old in [true, false] {
         let server = shared(Server::with_objects(20));
         server.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = is_old);
@@ -95,7 +95,7 @@ async fn a_write_that_was_under_way_when_the_servers_agreed_is_found() {
         let report = migrate(&[instance(&server)], settling_for(35)).await.unwrap();
         assert_eq!(report.ending, RunOutcome::Proven);
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(server.lock().unwrap().old_objects(), 0, "whatever arrived late was found");
+        assert_eq!(server.lock().unwrap().old_objects(), 0, "the late write was found");
     }
 }
 
@@ -105,8 +105,8 @@ async fn a_conflict_in_the_last_pass_is_no_proof() {
     let late = Arc::clone(&server);
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(30)).await;
-        // Someone is faster than the next request to write, and writes the old version.
-        late.lock().unwrap().intruders = 1;
+        // Another client writes the old version before the next write of the run.
+        late.lock().unwrap().conflicts = 1;
     });
     let report = migrate(&[instance(&server)], settling_for(35)).await.unwrap();
     assert_eq!(report.ending, RunOutcome::Proven);
@@ -149,7 +149,7 @@ async fn objects_that_could_not_be_reached_are_counted() {
 }
 
 #[tokio::test]
-async fn what_admission_changes_on_every_write_is_said_and_not_written_again_and_again() {
+async fn objects_that_admission_changes_on_every_write_are_reported_and_not_rewritten_again() {
     let server = shared(Server { is_mutating: true, ..Server::with_objects(200) });
     let report = run_on(&[&server]).await;
     assert_eq!(report.ending, RunOutcome::SomeFailed);
@@ -163,7 +163,7 @@ async fn what_admission_changes_on_every_write_is_said_and_not_written_again_and
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_list_is_not_an_empty_one() {
+async fn a_response_that_is_not_a_list_is_not_an_empty_list() {
     for answer in [
         json!({}),
         json!({"kind": "Status", "status": "Success", "metadata": {"resourceVersion": "1"}}),
@@ -184,7 +184,7 @@ async fn an_answer_that_is_no_list_is_not_an_empty_one() {
 }
 
 #[tokio::test]
-async fn an_answer_about_another_object_is_not_taken_for_this_one() {
+async fn a_response_with_another_uid_proves_nothing() {
     let other = json!({"metadata": {"uid": "another", "resourceVersion": "1", "name": "object-0000"}});
     let server = shared(Server { about_objects: Some((200, other)), ..Server::with_objects(1) });
     tokio::time::pause();
@@ -194,7 +194,7 @@ async fn an_answer_about_another_object_is_not_taken_for_this_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_that_is_being_deleted_when_the_servers_agree_is_waited_for() {
+async fn a_write_of_a_deletion_that_began_before_the_agreement_is_found() {
     let server = shared(Server::with_objects(20));
     // A namespace is deleted, and the object with a finalizer is marked by the handler that the deletion began with.
     write_late(&server, 55);
@@ -204,7 +204,7 @@ async fn a_collection_that_is_being_deleted_when_the_servers_agree_is_waited_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_has_written_since_the_run_began_is_counted() {
+async fn objects_that_were_not_written_since_the_run_began_are_counted() {
     let server = shared(Server::with_objects(10));
     for number in 1..10 {
         server.lock().unwrap().objects.get_mut(&format!("object-{number:04}")).unwrap().is_old = false;
@@ -213,11 +213,11 @@ async fn what_nobody_has_written_since_the_run_began_is_counted() {
     let report = migrate(&[instance(&server)], settling_for(10)).await.unwrap();
     assert_eq!(report.ending, RunOutcome::Proven);
     let last = report.passes.last().unwrap();
-    assert_eq!(last.unwritten, 8, "one was rewritten, and one was written by somebody else");
+    assert_eq!(last.unwritten, 8, "one was rewritten, and one was written by another client");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_webhook_denies_is_refused_whatever_the_code() {
+async fn objects_that_a_webhook_denies_are_refused_with_any_code() {
     for code in [429, 409, 404, 401] {
         let denied = status(code, "", "admission webhook \"v.example.com\" denied the request: too many of them");
         let server = shared(Server { about_objects: Some(denied), ..Server::with_objects(3) });
@@ -228,7 +228,7 @@ async fn what_a_webhook_denies_is_refused_whatever_the_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_that_a_webhook_takes_no_part_in_blames_no_object() {
+async fn a_webhook_without_dry_run_support_ends_the_dry_run() {
     let unsupported = status(400, "BadRequest", "admission webhook \"v.example.com\" does not support dry run");
     let server = shared(Server { about_objects: Some(unsupported), ..Server::with_objects(3) });
     let options = RunOptions { mode: WriteMode::DryRun, ..RunOptions::default() };
@@ -237,21 +237,22 @@ async fn a_dry_run_that_a_webhook_takes_no_part_in_blames_no_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_got_lost_leaves_no_clean_pass() {
-    for is_soon_tired in [false, true] {
-        let server = shared(Server { lost_answers: 1, is_soon_tired, ..Server::with_objects(1) });
+async fn a_write_without_a_response_leaves_no_clean_pass() {
+    for is_soon_overloaded in [false, true] {
+        let server = shared(Server { lost_answers: 1, is_soon_overloaded, ..Server::with_objects(1) });
         let report = run_on(&[&server]).await;
         assert_eq!(report.ending, RunOutcome::Proven);
         let changed: Vec<u64> = report.passes.iter().map(|pass| pass.rewritten).collect();
-        assert_eq!(changed, [1, 0], "it may have been ours");
+        assert_eq!(changed, [1, 0], "the lost response may have been one of the run's own writes");
         assert_eq!(report.progress.counts.rewritten, 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_in_a_namespace_that_is_gone_is_not_taken_for_none() {
+async fn an_object_in_a_deleted_namespace_is_reported() {
     let orphans = vec!["object-0007".to_owned()];
-    let server = Server { unreadable: orphans.clone(), orphans, knows_its_tokens: true, ..Server::with_objects(20) };
+    let server =
+        Server { unreadable: orphans.clone(), orphans, accepts_only_own_tokens: true, ..Server::with_objects(20) };
     let server = shared(server);
     let report = run_on(&[&server]).await;
     assert_eq!(report.ending, RunOutcome::SomeFailed, "{report:?}");

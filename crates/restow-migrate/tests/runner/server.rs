@@ -1,4 +1,4 @@
-//! A server that is made of plain code, so that it can be as unhelpful as a test wants.
+//! A simulated server with all faults that the tests need.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,49 +15,49 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// A server with objects, and with what it does to those who ask.
+/// A server with objects, and its faults.
 #[derive(Default)]
 pub(crate) struct Server {
     pub(crate) objects: BTreeMap<String, Stored>,
     pub(crate) revision: u64,
-    /// So many of the next requests to write are answered with 429.
+    /// The number of following writes that get 429.
     pub(crate) overloads: u32,
-    /// So many of the next requests to write find the conversion webhook down.
+    /// The number of following writes for which the conversion webhook is down.
     pub(crate) webhook_downs: u32,
-    /// So many of the next continued listings find their token expired.
+    /// The number of following list requests whose continue token has expired.
     pub(crate) expiries: u32,
-    /// So many of the next requests to write find that someone was faster, and wrote the old version.
-    pub(crate) intruders: u32,
+    /// The number of following writes that conflict with another client, which writes the old version.
+    pub(crate) conflicts: u32,
     /// Objects with these names are refused.
     pub(crate) refused: Vec<String>,
-    /// The conversion webhook hangs up when it is queried about objects with these names.
+    /// The conversion webhook closes the connection when it converts objects with these names.
     pub(crate) poison: Vec<String>,
-    /// Whether they have to be converted to be listed, too.
+    /// Whether list requests convert them too.
     pub(crate) poisons_listings: bool,
-    /// Whether the CRD is gone.
+    /// Whether the CRD is deleted.
     pub(crate) is_gone: bool,
-    /// Whether this server writes the old version, whatever others do.
+    /// Whether this server writes the old version.
     pub(crate) is_behind: bool,
     pub(crate) writes: u32,
     /// Objects that cannot be read, so that no page that one of them would be on can be listed.
     pub(crate) unreadable: Vec<String>,
-    /// Whether it takes no tokens but its own.
-    pub(crate) knows_its_tokens: bool,
-    /// Whether it answers nothing at all.
+    /// Whether it accepts only continue tokens of its own.
+    pub(crate) accepts_only_own_tokens: bool,
+    /// Whether it never responds.
     pub(crate) is_unresponsive: bool,
     /// Which version those objects are stored in: listed in it, they need not be converted.
     pub(crate) unreadable_except_in: Option<&'static str>,
     /// Whether admission changes every object that is written.
     pub(crate) is_mutating: bool,
-    /// Whether it asks for patience right after each change.
-    pub(crate) is_soon_tired: bool,
-    /// The answers to so many of the next writes that change something get lost.
+    /// Whether it responds with 429 after each change.
+    pub(crate) is_soon_overloaded: bool,
+    /// The number of following changes whose response is lost.
     pub(crate) lost_answers: u32,
-    /// Objects in a namespace that does not exist any more.
+    /// Objects in a namespace that is deleted.
     pub(crate) orphans: Vec<String>,
-    /// What it answers to every request about an object, whatever the request.
+    /// The response to all requests for single objects.
     pub(crate) about_objects: Option<(u16, Value)>,
-    /// What it answers to every listing.
+    /// The response to all list requests.
     pub(crate) about_lists: Option<(u16, Value)>,
     /// How many objects each listing says to remain.
     pub(crate) counts_remaining: bool,
@@ -117,7 +117,7 @@ impl Server {
             return (code, gone);
         }
         let from = start_of(&token);
-        if self.knows_its_tokens && from.ends_with('\u{7f}') {
+        if self.accepts_only_own_tokens && from.ends_with('\u{7f}') {
             return status(400, "BadRequest", "continue key is not valid");
         }
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
@@ -163,11 +163,11 @@ impl Server {
         if self.refused.iter().any(|refused| refused == name) {
             return status(422, "Invalid", "spec.size: Required value");
         }
-        let intrudes = take_one(&mut self.intruders);
-        self.revision += u64::from(intrudes);
+        let conflicts = take_one(&mut self.conflicts);
+        self.revision += u64::from(conflicts);
         let revision = self.revision + 1;
         let Some(stored) = self.objects.get_mut(name) else { return not_found(name) };
-        if intrudes {
+        if conflicts {
             *stored = Stored { revision: revision - 1, is_old: true };
         }
         if body["metadata"]["resourceVersion"].as_str() != Some(&stored.revision.to_string()) {
@@ -176,7 +176,7 @@ impl Server {
         if stored.is_old != self.is_behind || self.is_mutating {
             *stored = Stored { revision, is_old: self.is_behind };
             self.revision = revision;
-            self.overloads += u32::from(self.is_soon_tired);
+            self.overloads += u32::from(self.is_soon_overloaded);
             if take_one(&mut self.lost_answers) {
                 return status(504, "Timeout", "no answer in time");
             }
@@ -209,7 +209,7 @@ fn metadata(name: &str, stored: &Stored) -> Value {
     json!({"namespace": "n", "name": name, "uid": format!("uid-{name}"), "resourceVersion": stored.revision.to_string()})
 }
 
-/// How an API server says that it has looked for an object.
+/// The response of an API server for an object that does not exist.
 pub(crate) fn not_found(name: &str) -> (u16, Value) {
     let (code, mut status) = status(404, "NotFound", &format!("widgets.example.com {name:?} not found"));
     status["details"] = json!({"name": name, "group": "example.com", "kind": "widgets"});

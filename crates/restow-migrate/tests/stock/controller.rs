@@ -1,4 +1,4 @@
-//! The whole controller: it installs, sees a change, migrates, and says so.
+//! The whole controller: it installs, sees a change, migrates, and reports it.
 
 use crate::fixture::{Fixture, alone, cluster};
 use kube::api::{Api, DynamicObject};
@@ -31,7 +31,7 @@ async fn a_changed_storage_version_is_migrated_without_a_further_command() {
     };
     let metrics = Metrics::default();
     let (stop, stopped) = watch::channel(false);
-    // Two of them, of which one acts.
+    // Two controllers; one is the leader.
     let first = tokio::spawn(controller::run(cluster.clone(), config("one"), metrics.clone(), stopped.clone()));
     let second = tokio::spawn(controller::run(cluster.clone(), config("two"), Metrics::default(), stopped));
     let kind = GroupVersionKind::gvk("migration.k8s.io", "v1alpha1", "StorageState");
@@ -43,7 +43,7 @@ async fn a_changed_storage_version_is_migrated_without_a_further_command() {
         let current = status["currentStorageVersionHash"].clone();
         (status["persistedStorageVersionHashes"].clone(), current)
     };
-    // A state may be left from an earlier run, so that the version itself is compared.
+    // A StorageState of an earlier run may exist, so the test compares the version.
     let is_settled = |(persisted, current): &(Value, Value), version: &str| {
         let hash = storage_version_hash("migrate.restow.test", version, "Autos");
         *persisted == json!([hash]) && *current == json!(hash)
@@ -51,7 +51,7 @@ async fn a_changed_storage_version_is_migrated_without_a_further_command() {
     eventually("the first migration is accounted for", async || is_settled(&persisted().await, "v1")).await;
     fixture.store_in("v2").await;
     eventually("the stored versions are trimmed", async || fixture.stored_versions().await == ["v2"]).await;
-    eventually("the state says so", async || is_settled(&persisted().await, "v2")).await;
+    eventually("the StorageState names only this version", async || is_settled(&persisted().await, "v2")).await;
     eventually("the mark is gone", async || !fixture.is_marked().await).await;
     stop.send_replace(true);
     first.await.unwrap();
@@ -61,7 +61,7 @@ async fn a_changed_storage_version_is_migrated_without_a_further_command() {
 }
 
 #[tokio::test]
-async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_and_nothing_else() {
+async fn the_guard_refuses_only_changes_of_the_storage_version_during_a_migration() {
     let Some(cluster) = cluster().await else { return };
     let _alone = alone().await;
     install(cluster.client(), &InstallOptions::default()).await.unwrap();

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A CRD that is removed when the test ends well.
+/// A CRD that is removed when the test passes.
 pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) resource: GroupResource,
@@ -21,12 +21,12 @@ pub(crate) struct Fixture {
 /// A controller manages everything in the cluster, so that its tests run while no others do.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
-/// Nobody else uses the cluster as long as this is kept.
+/// No other test uses the cluster while this guard exists.
 pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
     CLUSTER.write().await
 }
 
-/// The cluster; `None` where none is given, and then the test is skipped.
+/// The cluster; `None` if none is configured, and then the test is skipped.
 pub(crate) async fn cluster() -> Option<Cluster> {
     let Some(path) = std::env::var_os("RESTOW_TEST_KUBECONFIG") else {
         restow_testkit::skip("set RESTOW_TEST_KUBECONFIG to a cluster that may be changed");
@@ -88,7 +88,7 @@ impl Fixture {
         stream::iter(numbers).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
     }
 
-    /// Changes something of the CRD that has nothing to do with its storage version.
+    /// Changes the CRD, but not its storage version.
     pub(crate) async fn rename(&self) {
         let patch = json!({"spec": {"names": {"categories": ["restow-test"]}}});
         let name = self.resource.to_string();

@@ -58,7 +58,7 @@ async fn everything_is_rewritten_and_the_stored_versions_are_trimmed() {
 }
 
 #[tokio::test]
-async fn putting_objects_back_does_the_same() {
+async fn a_migration_can_rewrite_objects_with_put() {
     let Some(fixture) = Fixture::new("puts", 20).await else { return };
     flip(&fixture).await;
     let options = RunOptions { method: RewriteMethod::Put, ..RunOptions::default() };
@@ -69,7 +69,7 @@ async fn putting_objects_back_does_the_same() {
 }
 
 #[tokio::test]
-async fn asking_writes_nothing() {
+async fn a_dry_run_of_a_migration_writes_nothing() {
     let Some(fixture) = Fixture::new("asks", 10).await else { return };
     flip(&fixture).await;
     let options = RunOptions { mode: WriteMode::DryRun, ..RunOptions::default() };
@@ -82,7 +82,7 @@ async fn asking_writes_nothing() {
 }
 
 #[tokio::test]
-async fn objects_written_created_and_deleted_meanwhile_are_neither_lost_nor_undone() {
+async fn concurrent_creates_updates_and_deletes_are_kept() {
     let Some(fixture) = Fixture::new("busies", 200).await else { return };
     flip(&fixture).await;
     let busy = async {
@@ -127,7 +127,7 @@ const STEP_VARIABLE: &str = "RESTOW_TEST_ABORT_AT_STEP";
 const RESOURCE_VARIABLE: &str = "RESTOW_TEST_ABORT_RESOURCE";
 const SIGABRT: i32 = 6;
 
-/// The mark of another holder would stay until nobody has renewed it for a minute, so all have the same.
+/// All have the same holder: a migration waits for the mark of another holder until it was not renewed for a minute.
 fn interrupted_options() -> MigrationOptions {
     MigrationOptions {
         holder: Some(Holder::new(HolderKind::Command, "the-same")),
@@ -138,7 +138,7 @@ fn interrupted_options() -> MigrationOptions {
 }
 
 #[tokio::test]
-async fn a_migration_that_crashes_anywhere_is_finished_by_the_next_one() {
+async fn the_next_migration_completes_one_that_crashed_at_any_step() {
     for (number, step) in STEPS.into_iter().enumerate() {
         let Some(fixture) = Fixture::new(&format!("deaths{number}"), 12).await else { return };
         flip(&fixture).await;
@@ -159,7 +159,7 @@ async fn a_migration_that_crashes_anywhere_is_finished_by_the_next_one() {
     }
 }
 
-/// The process that the test above starts. It does nothing where the variables are not set.
+/// The process that the test above starts. It does nothing if the variables are not set.
 #[tokio::test]
 async fn migration_process_that_aborts_at_a_step() {
     let (Ok(step), Ok(resource)) = (std::env::var(STEP_VARIABLE), std::env::var(RESOURCE_VARIABLE)) else { return };
@@ -172,7 +172,7 @@ async fn migration_process_that_aborts_at_a_step() {
 }
 
 #[tokio::test]
-async fn a_crd_that_changes_meanwhile_keeps_its_stored_versions() {
+async fn a_crd_that_changes_during_its_migration_keeps_its_stored_versions() {
     let Some(fixture) = Fixture::new("changes", 150).await else { return };
     flip(&fixture).await;
     let (command, control) = watch::channel(RunControl::Pause);
@@ -193,7 +193,7 @@ async fn a_crd_that_changes_meanwhile_keeps_its_stored_versions() {
 }
 
 #[tokio::test]
-async fn a_resource_that_goes_meanwhile_ends_the_migration() {
+async fn a_resource_that_is_deleted_ends_its_migration() {
     let Some(fixture) = Fixture::new("goers", 30).await else { return };
     flip(&fixture).await;
     let (command, control) = watch::channel(RunControl::Pause);

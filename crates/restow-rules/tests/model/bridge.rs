@@ -1,4 +1,4 @@
-//! Between the model's small numbers and the real types, so that the real functions decide.
+//! Converts between the small numbers of the model and the real types, so that the real functions decide.
 
 use crate::protocol::Comparisons;
 use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
@@ -71,22 +71,23 @@ fn names_to_flags(names: &[String]) -> [bool; SERVERS] {
     std::array::from_fn(|index| names.iter().any(|name| name == NAMES[index]))
 }
 
-/// What a server says of itself.
+/// The report of a server.
 fn report(own: usize, encoding: Version) -> ServerReport {
     let both = ["v1", "v2"].map(|version| version.parse().unwrap());
     ServerReport::new(id(own), text(encoding).parse().unwrap(), both, []).unwrap()
 }
 
-/// Whose lease exists. Without the rule that is left out on purpose, nobody asks which of them are API servers.
+/// The servers whose lease exists. With `all_must_report`, all of them are API servers that must report; without it (a rule left
+/// out on purpose), they are only leases.
 fn participants(store: &Store, comparisons: Comparisons) -> Participants {
     let alive = (0..SERVERS).filter(|server| store.leases[*server].is_some()).map(id);
-    alive.fold(Participants::listed([]), |list, id| match comparisons.everybody {
+    alive.fold(Participants::listed([]), |list, id| match comparisons.all_must_report {
         true => list.with_server(id, "kube-apiserver"),
         false => list.with_lease(id),
     })
 }
 
-/// What the real [`register`] writes, and whose entries it drops.
+/// The record that the real [`register`] writes, and the servers whose entries it drops.
 pub(crate) fn registered(
     store: &Store,
     own: usize,
@@ -104,14 +105,14 @@ pub(crate) fn lets_write(own: usize, reported: Version, encoding: Version) -> bo
     report(own, reported).lets_write(&text(encoding).parse().unwrap())
 }
 
-/// What the real [`withdraw`] makes of the StorageVersion when a server takes part and reports nothing; the outer nothing
-/// means that it stays as it is.
+/// The result of the real [`withdraw`] for a participant that reports nothing: the new StorageVersion, or `Some(None)` if it
+/// is deleted. The outer `None` means that it is unchanged.
 pub(crate) fn withdrawn(store: &Store, own: usize, comparisons: Comparisons) -> Option<Option<Record>> {
     let before = store.storage_version.as_ref()?;
     match withdraw(&object(before), &participants(store, comparisons), &id(own), now()) {
         Collected::Keep => None,
         Collected::Update { status, .. } => {
-            // Conditions are no part of the model, so an object that differs in nothing else stays as it is.
+            // The model has no conditions, so an object that differs only in them is unchanged.
             let after = record(&status);
             (after.entries != before.entries || after.common != before.common).then_some(Some(after))
         }
@@ -119,11 +120,11 @@ pub(crate) fn withdrawn(store: &Store, own: usize, comparisons: Comparisons) -> 
     }
 }
 
-/// What the real collector's [`plan`] wants removed, in its order.
+/// The removals in the plan of the real collector ([`plan`]), in order.
 pub(crate) fn removals(state: &State, comparisons: Comparisons) -> Vec<Removal> {
     let lease = |(server, lease): (usize, &Option<Lease>)| {
         let lease = (*lease)?;
-        let control_plane = comparisons.everybody.then(|| "kube-apiserver".to_owned());
+        let control_plane = comparisons.all_must_report.then(|| "kube-apiserver".to_owned());
         let revision = ResourceVersion::new("current");
         Some(IdentityLease { id: id(server), control_plane, revision, expired: lease.expired })
     };
@@ -151,8 +152,8 @@ pub(crate) fn removals(state: &State, comparisons: Comparisons) -> Vec<Removal> 
     plan(&snapshot, now()).into_iter().map(removal).collect()
 }
 
-/// The version that the real trigger starts a migration to, given what the servers report and that nothing is known about
-/// what is stored.
+/// The version that the real trigger starts a migration to, given the reports of the servers and no knowledge about the
+/// stored versions.
 pub(crate) fn migration_target(record: &Record) -> Option<Version> {
     let hash = |version: Version| StorageVersionHash::new(text(version));
     let agreement = match record.common {

@@ -1,4 +1,4 @@
-//! What the garbage collector does: it looks and decides, and carries out its decisions one by one, perhaps much later.
+//! The garbage collector: it reads and decides, and carries out its decisions one by one, perhaps much later.
 
 use crate::bridge;
 use crate::protocol::{Action, Comparisons};
@@ -13,7 +13,7 @@ impl State {
         }
     }
 
-    /// Whether a look would find anything. This only spares the model useless steps.
+    /// Whether a run would find anything. This only saves useless steps of the model.
     fn has_leftovers(&self) -> bool {
         let Some(record) = self.store.storage_version.as_ref() else {
             return self.store.leases.iter().flatten().any(|lease| lease.expired);

@@ -1,7 +1,7 @@
 //! A model of the whole protocol, checked in every state that it can reach.
 //!
 //! Three API servers of two versions share a store. They crash, restart with another version or with their gate closed, pause
-//! and wake; they keep their identities, and lose their leases to whoever deletes them; their writes may stay in flight for
+//! and wake; they keep their identities, and lose their leases when a user deletes them; their writes may stay in flight for
 //! as long as you like; a collector removes what the dead left; a migrator rewrites objects. The resource is a built-in one,
 //! or a custom one whose storage version is changed while all of that goes on.
 //! Registration, collection and the start of migrations are decided by the functions of this crate, not by copies.
@@ -36,7 +36,7 @@ fn prove(name: &str, budget: Budget) {
     checker.assert_properties();
 }
 
-/// The same for a world in which a migration to the new version may have no room.
+/// The same for a model in which a migration to the new version may not fit into the budget.
 fn prove_safe(name: &str, budget: Budget) {
     let begin = Instant::now();
     let checker =
@@ -104,7 +104,7 @@ fn all_rules_hold_while_servers_report_nothing() {
 
 /// Minutes instead of seconds, so only on demand: `RESTOW_TEST_LONG=1`.
 #[test]
-fn all_rules_hold_in_larger_worlds() {
+fn all_rules_hold_in_larger_models() {
     if std::env::var_os("RESTOW_TEST_LONG").is_none() {
         restow_testkit::skip("set RESTOW_TEST_LONG=1 to check some 14 million states");
         return;
@@ -127,7 +127,7 @@ fn without_the_fence_every_rule_breaks() {
 }
 
 #[test]
-fn a_write_that_is_skipped_needs_the_fence_too() {
+fn a_skipped_write_needs_the_fence_too() {
     let unfenced = Comparisons { skipped: false, ..Comparisons::ALL };
     refute("when skipped writes are not fenced", rules::NO_POLLUTED_MIGRATION, unfenced, budget(1, 1, 1, 1));
 }
@@ -164,10 +164,10 @@ fn a_report_must_let_its_server_write_only_the_reported_version() {
 
 #[test]
 fn a_participant_without_a_report_must_end_the_agreement() {
-    let careless = Comparisons { everybody: false, ..Comparisons::ALL };
+    let careless = Comparisons { all_must_report: false, ..Comparisons::ALL };
     let world = with_closed_gates(1, budget(1, 0, 1, 1));
-    refute("when nobody asks who did not report", rules::AGREEMENT_IS_TRUE, careless, world);
-    refute("when nobody asks who did not report", rules::NO_POLLUTED_MIGRATION, careless, world);
+    refute("when participants without a report are ignored", rules::AGREEMENT_IS_TRUE, careless, world);
+    refute("when participants without a report are ignored", rules::NO_POLLUTED_MIGRATION, careless, world);
 }
 
 #[test]
@@ -179,16 +179,16 @@ fn a_server_that_stops_reporting_must_withdraw_its_earlier_reports() {
 }
 
 #[test]
-fn an_agreement_must_compare_that_nobody_has_joined() {
+fn an_agreement_must_compare_that_no_server_has_joined() {
     let careless = Comparisons { joined: false, ..Comparisons::ALL };
     let world = Budget { lost_leases: 1, ..with_closed_gates(1, budget(1, 0, 0, 0)) };
     refute("when a server may join unnoticed", rules::AGREEMENT_IS_TRUE, careless, world);
 }
 
-/// The story that the design tells: A is paused with a write in flight, the others are upgraded, agree and migrate, and A
-/// wakes. Without the fence its write lands in the old version and nobody notices; with it, it is refused.
+/// A is paused with a write in flight, the others are upgraded, agree and migrate, and A resumes. Without the fence, its
+/// write commits in the old version and stays unnoticed; with the fence, the store refuses it.
 #[test]
-fn the_paused_writer_of_the_design() {
+fn the_fence_refuses_the_write_of_a_server_that_was_paused() {
     use Action::*;
     let upgrade =
         |server| [Crash(server), Start(server, Version::V2, Gate::Open), AcquireLease(server), Register(server)];

@@ -1,5 +1,5 @@
-//! What the migrator does: begin at an agreement, have each object rewritten, and check at the end that the agreement is
-//! still the one that it began with.
+//! The migrator: it starts at an agreement, has each object rewritten, and checks at the end that the agreement has not
+//! changed.
 
 use crate::bridge;
 use crate::protocol::{Action, Comparisons};
@@ -33,8 +33,8 @@ impl State {
         self.left.migrations -= 1;
     }
 
-    /// A write that changes nothing but the encoding, through one of the servers. If someone else changed the object since
-    /// it was listed, that is as good. A server that is fenced out leaves the object to be tried again.
+    /// A write that changes nothing but the encoding, through one of the servers. If another client changed the object since
+    /// it was listed, that is enough. A server that is fenced out leaves the object to be tried again.
     pub(crate) fn rewrite(&mut self, object: usize, server: usize, comparisons: Comparisons) {
         let Some(listed) = self.migration.as_ref().and_then(|migration| migration.to_do[object]) else { return };
         let Process::Serving { version, lease } = self.servers[server].process else { return };
@@ -42,8 +42,8 @@ impl State {
         let changed = self.store.object_revision(object) != listed;
         let (in_force, gate) = (self.servers[server].heard, self.servers[server].gate);
         let write = Write { server, version, fence: lease, in_force, gate, object, expects: listed };
-        // The server skips the write when the object is stored as it would write it. That is its own judgement, so it counts
-        // only while the server takes part.
+        // The server skips the write when the object is stored as it would write it. The server decides that itself, so it
+        // counts only while the server is a participant.
         let is_current = lease == self.store.lease_revision(server) && in_force == self.store.crd.revision;
         let takes_part = is_current || !comparisons.fence || !comparisons.skipped;
         let is_skipped = stored == Some(version) && takes_part;

@@ -1,4 +1,4 @@
-//! The steps that can be taken, and by whom.
+//! The steps of servers, collector, migrator and users.
 
 use crate::rules;
 use crate::state::{
@@ -14,7 +14,7 @@ pub(crate) struct Protocol {
     pub(crate) budget: Budget,
 }
 
-/// What transactions compare besides the revision of the key that they write, and what else the protocol rests on.
+/// The comparisons of transactions besides the revision of the written key, and other rules that the protocol relies on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Comparisons {
     /// Each write of an object: the create-revision of the writer's identity lease.
@@ -27,11 +27,11 @@ pub(crate) struct Comparisons {
     pub(crate) agreement: bool,
     /// Each write of the StorageVersion: that no server has taken a lease since the participants were read.
     pub(crate) joined: bool,
-    /// A report lets its server write in the version that it says, and in no other.
+    /// A report lets its server write in the reported version, and in no other.
     pub(crate) grant: bool,
-    /// Whoever takes part and has no entry agrees with nobody.
-    pub(crate) everybody: bool,
-    /// A server that reports nothing takes away what it reported before.
+    /// A participant without an entry ends the agreement.
+    pub(crate) all_must_report: bool,
+    /// A server that stops reporting withdraws its earlier reports.
     pub(crate) withdrawal: bool,
 }
 
@@ -47,7 +47,7 @@ impl Comparisons {
         agreement: true,
         joined: true,
         grant: true,
-        everybody: true,
+        all_must_report: true,
         withdrawal: true,
     };
 }
@@ -83,7 +83,7 @@ impl Protocol {
     }
 
     /// A resource whose storage version is never changed by a CRD is a built-in one: a server stores what its release
-    /// prefers, and learns of nothing while it runs.
+    /// prefers, and does not change it while it runs.
     pub(crate) fn resource(&self) -> Resource {
         if self.budget.flips > 0 { Resource::Custom } else { Resource::Builtin }
     }
@@ -172,7 +172,7 @@ impl Model for Protocol {
             Action::Rewrite(object, server) => state.rewrite(object, server, self.comparisons),
             Action::EndMigration => state.end_migration(self.comparisons),
         }
-        state.set_common_encoding_version();
+        state.renumber();
         (state != *before).then_some(state)
     }
 
@@ -196,9 +196,9 @@ impl fmt::Display for Action {
             Action::Start(server, version, Gate::Closed) => {
                 write!(f, "{} starts with {version:?} and reports nothing", name(server))
             }
-            Action::LoseLease(server) => write!(f, "somebody deletes the lease of {}", name(server)),
+            Action::LoseLease(server) => write!(f, "a user deletes the lease of {}", name(server)),
             Action::Flip => write!(f, "the CRD's storage version is changed"),
-            Action::Hear(server) => write!(f, "{} hears of the CRD's storage version", name(server)),
+            Action::Hear(server) => write!(f, "{} sees the CRD's storage version", name(server)),
             Action::BeginReport(server) => write!(f, "{} reads which version it has to report", name(server)),
             Action::AcquireLease(server) => write!(f, "{} creates its identity lease again", name(server)),
             Action::Register(server) => write!(f, "{} reports its version and begins to serve", name(server)),
@@ -209,8 +209,8 @@ impl fmt::Display for Action {
             Action::Wake(server) => write!(f, "{} wakes", name(server)),
             Action::Expire(server) => write!(f, "the lease of {} expires", name(server)),
             Action::Renew(server) => write!(f, "{} renews its lease, or finds it gone", name(server)),
-            Action::PlanRemovals => write!(f, "the collector looks and decides"),
-            Action::Remove => write!(f, "the collector removes what it decided next"),
+            Action::PlanRemovals => write!(f, "the collector reads and decides"),
+            Action::Remove => write!(f, "the collector carries out its next removal"),
             Action::BeginMigration => write!(f, "a migration to the common version begins"),
             Action::Rewrite(object, server) => {
                 write!(f, "the migrator has object {object} rewritten by {}", name(server))

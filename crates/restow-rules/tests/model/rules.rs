@@ -34,7 +34,7 @@ pub(crate) fn a_proof_stays_true(_: &Protocol, state: &State) -> bool {
     state.proof.is_none_or(|proof| state.store.objects.iter().flatten().all(|object| object.version == proof.version))
 }
 
-/// Something good happens too.
+/// Liveness: a migration can succeed.
 pub(crate) fn a_migration_succeeds(_: &Protocol, state: &State) -> bool {
     let all_v2 = state.store.objects.iter().flatten().all(|object| object.version == Version::V2);
     state.history.migrated_to_v2 && all_v2 && state.proof.is_some()

@@ -1,4 +1,4 @@
-//! What an API server does, and what is done to it.
+//! The steps of an API server, and the faults that it can have.
 
 use crate::bridge;
 use crate::protocol::{Action, Comparisons, Resource};
@@ -7,13 +7,13 @@ use crate::state::{Gate, Lease, OBJECTS, Object, Process, Revision, State, Versi
 impl State {
     pub(crate) fn server_actions(&self, index: usize, resource: Resource, actions: &mut Vec<Action>) {
         let server = &self.servers[index];
-        // What is in flight needs no living process to arrive.
+        // A write in flight can commit after its process has died.
         if server.in_flight.is_some() {
             actions.push(Action::Land(index));
         }
         if let Some(lease) = self.store.leases[index] {
-            let nobody_renews = server.paused || server.process == Process::Down;
-            if nobody_renews && !lease.expired {
+            let is_not_renewed = server.paused || server.process == Process::Down;
+            if is_not_renewed && !lease.expired {
                 actions.push(Action::Expire(index));
             }
             if self.left.lost_leases > 0 {
@@ -43,7 +43,7 @@ impl State {
         if self.left.pauses > 0 {
             actions.push(Action::Pause(index));
         }
-        // Whoever exchanges the encoding waits for the writes that are on their way.
+        // A change of the encoding waits for the writes in flight.
         if resource == Resource::Custom && server.heard != Revision::CURRENT && server.in_flight.is_none() {
             actions.push(Action::Hear(index));
         }
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// One transaction deletes whatever lease an earlier life left and creates a new one.
+    /// One transaction deletes the lease of an earlier process and creates a new one.
     pub(crate) fn acquire_lease(&mut self, index: usize) {
         if let Process::Starting { version } = self.servers[index].process {
             self.store.leases[index] = Some(Lease { created: Revision::NEW, expired: false });
@@ -165,7 +165,7 @@ impl State {
         if !unchanged {
             self.store.storage_version = Some(record);
         }
-        // The right to write belongs to the version that was reported. Whoever encodes another by now reports again.
+        // The right to write belongs to the version that was reported. A server that encodes another version by now reports again.
         if bridge::lets_write(index, reported, version) || !comparisons.grant {
             self.servers[index].process = Process::Serving { version, lease };
         }

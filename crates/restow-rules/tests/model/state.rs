@@ -1,4 +1,4 @@
-//! Everything that can differ between two moments: the store, the servers, what is in flight.
+//! The state of the model: the store, the servers, and writes in flight.
 //!
 //! Of revisions only one thing ever matters: whether a remembered one is still that of the key. So after each step they
 //! are renumbered to "current" or "stale" (a stale one never becomes current again), which makes the states finite.
@@ -15,7 +15,7 @@ pub(crate) enum Version {
     V2,
 }
 
-/// The revision of one key, as the store has it or as someone remembers it.
+/// The revision of one key, in the store or as a process remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Revision(u8);
 
@@ -30,7 +30,7 @@ impl Revision {
     pub(crate) const STALE: Revision = Revision(3);
 
     /// Renumbers a remembered revision, given the key's own before renumbering.
-    fn set_common_encoding_version(&mut self, key: Revision) {
+    fn renumber(&mut self, key: Revision) {
         *self = match *self == key {
             true if key == Revision::ABSENT => Revision::ABSENT,
             true => Revision::CURRENT,
@@ -45,10 +45,10 @@ pub(crate) struct State {
     pub(crate) servers: [Server; SERVERS],
     /// A write whose process died while it was in flight.
     pub(crate) orphan: Option<Write>,
-    /// What the collector has decided and not yet done, the next first.
+    /// The decisions that the collector has not carried out yet, the next one first.
     pub(crate) collector: Vec<Removal>,
     pub(crate) migration: Option<Migration>,
-    /// What the last successful migration proved.
+    /// The proof of the last successful migration.
     pub(crate) proof: Option<Proof>,
     pub(crate) left: Left,
     pub(crate) history: History,
@@ -60,7 +60,7 @@ pub(crate) struct Store {
     pub(crate) leases: [Option<Lease>; SERVERS],
     /// The key that changes whenever a server takes its lease.
     pub(crate) joined: Revision,
-    /// What the CRD of the resource says, where it is a custom one; it never changes for a built-in resource.
+    /// The CRD of a custom resource; it never changes for a built-in resource.
     pub(crate) crd: Crd,
     pub(crate) objects: [Option<Object>; OBJECTS],
 }
@@ -103,11 +103,11 @@ pub(crate) struct Server {
     pub(crate) heard: Revision,
     /// The report of a custom resource that is under way: the version that it says.
     pub(crate) reporting: Option<Version>,
-    /// Whether the server's gate is open: it reports what it stores.
+    /// Whether the server's feature gate is on: whether it reports.
     pub(crate) gate: Gate,
 }
 
-/// Whether a server reports what it stores.
+/// Whether a server reports its storage version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Gate {
     Open,
@@ -143,7 +143,7 @@ pub(crate) enum Removal {
         server: usize,
         created: Revision,
     },
-    /// `after` is nothing when the whole object goes.
+    /// `after` is `None` if the whole object is removed.
     Entries {
         revision: Revision,
         joined: Revision,
@@ -167,7 +167,7 @@ pub(crate) struct Proof {
     pub(crate) agreement: Revision,
 }
 
-/// What may still go wrong or be done, so that there is an end.
+/// How often each event may still happen; this makes the model finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Left {
     pub(crate) crashes: u8,
@@ -178,11 +178,11 @@ pub(crate) struct Left {
     pub(crate) flips: u8,
     /// How often a server starts with its gate closed.
     pub(crate) closed_gates: u8,
-    /// How often somebody deletes the lease of a server that lives.
+    /// How often a user deletes the lease of a live server.
     pub(crate) lost_leases: u8,
 }
 
-/// What has happened once and cannot be read from the rest of the state.
+/// Past events that cannot be seen in the rest of the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct History {
     pub(crate) unreported_write: bool,
@@ -206,7 +206,7 @@ impl Store {
 
 impl State {
     /// Renumbers all revisions.
-    pub(crate) fn set_common_encoding_version(&mut self) {
+    pub(crate) fn renumber(&mut self) {
         let leases: [Revision; SERVERS] = std::array::from_fn(|server| self.store.lease_revision(server));
         let objects: [Revision; OBJECTS] = std::array::from_fn(|object| self.store.object_revision(object));
         let record = self.store.record_revision();
@@ -214,38 +214,38 @@ impl State {
 
         let in_flight = self.servers.iter_mut().filter_map(|server| server.in_flight.as_mut());
         for write in in_flight.chain(&mut self.orphan) {
-            write.fence.set_common_encoding_version(leases[write.server]);
-            write.expects.set_common_encoding_version(objects[write.object]);
-            write.in_force.set_common_encoding_version(crd);
+            write.fence.renumber(leases[write.server]);
+            write.expects.renumber(objects[write.object]);
+            write.in_force.renumber(crd);
         }
         for (server, created) in self.servers.iter_mut().zip(leases) {
-            server.heard.set_common_encoding_version(crd);
+            server.heard.renumber(crd);
             if let Process::Leased { lease, .. } | Process::Serving { lease, .. } = &mut server.process {
-                lease.set_common_encoding_version(created);
+                lease.renumber(created);
             }
         }
         for removal in &mut self.collector {
             match removal {
-                Removal::Lease { server, created } => created.set_common_encoding_version(leases[*server]),
+                Removal::Lease { server, created } => created.renumber(leases[*server]),
                 Removal::Entries { revision, joined: seen, .. } => {
-                    revision.set_common_encoding_version(record);
-                    seen.set_common_encoding_version(joined);
+                    revision.renumber(record);
+                    seen.renumber(joined);
                 }
             }
         }
         if let Some(migration) = &mut self.migration {
-            migration.agreement.set_common_encoding_version(record);
+            migration.agreement.renumber(record);
             for (listed, current) in migration.to_do.iter_mut().zip(objects) {
-                listed.iter_mut().for_each(|listed| listed.set_common_encoding_version(current));
+                listed.iter_mut().for_each(|listed| listed.renumber(current));
             }
         }
-        // A proof that relies on another StorageVersion than the current one says nothing any more.
+        // A proof for an earlier StorageVersion no longer counts.
         self.proof = self.proof.filter(|proof| proof.agreement == record);
-        self.proof.iter_mut().for_each(|proof| proof.agreement.set_common_encoding_version(record));
-        self.settle_store();
+        self.proof.iter_mut().for_each(|proof| proof.agreement.renumber(record));
+        self.renumber_store();
     }
 
-    fn settle_store(&mut self) {
+    fn renumber_store(&mut self) {
         self.store.joined = Revision::CURRENT;
         self.store.crd.revision = Revision::CURRENT;
         self.store.storage_version.iter_mut().for_each(|record| record.revision = Revision::CURRENT);
@@ -253,7 +253,7 @@ impl State {
         self.store.objects.iter_mut().flatten().for_each(|object| object.revision = Revision::CURRENT);
     }
 
-    /// The same state with the servers in a fixed order: which of them is called the first makes no difference.
+    /// The same state with the servers in a fixed order: their order makes no difference.
     pub(crate) fn representative(&self) -> State {
         let mut order: Vec<usize> = (0..SERVERS).collect();
         order.sort_by_cached_key(|server| self.all_about(*server));
@@ -281,7 +281,7 @@ impl State {
         state
     }
 
-    /// Everything by which one server can be told from another, without its own number.
+    /// The whole state of one server, without its number.
     fn all_about(&self, index: usize) -> impl Ord + use<> {
         let unnamed = |write: Option<Write>| write.map(|write| Write { server: 0, ..write });
         let server = Server { in_flight: unnamed(self.servers[index].in_flight), ..self.servers[index] };

@@ -55,7 +55,7 @@ async fn there_is_no_agreement_until_every_aggregated_server_has_reported() {
     let before = last_joined(&fleet).await;
     take_lease(&client, "g1").await;
     take_lease(&client, "g2").await;
-    assert!(last_joined(&fleet).await > before, "whoever concludes something from the leases has to notice");
+    assert!(last_joined(&fleet).await > before, "every new lease must be noticed");
     let object = json!({
         "apiVersion": "internal.apiserver.k8s.io/v1alpha1", "kind": "StorageVersion", "metadata": {"name": NAME}, "spec": {},
     });

@@ -80,9 +80,9 @@ async fn the_lease_of_a_dead_server_expires_in_time_despite_clock_skew() {
         assert!(waited > Duration::from_secs(4), "released after {waited:?}, before its lease can have expired");
         assert!(waited < Duration::from_secs(15), "released only after {waited:?}");
         expected[dies] = None;
-        assert_eq!(tenures(&fleet).await, expected, "nobody else was");
+        assert_eq!(tenures(&fleet).await, expected, "no other server was collected");
     }
-    eventually("nothing is left of the dead", async || {
+    eventually("the entries of the dead servers are removed", async || {
         let status = fleet.status("core.pods").await;
         let entries = status["storageVersions"].as_array().unwrap().clone();
         entries.len() == 1 && entries[0]["apiServerID"] == identity(2)

@@ -107,7 +107,7 @@ impl Fleet {
         self.servers[number] = Some(server);
     }
 
-    /// Asks one server to stop, and waits until it has.
+    /// Stops one server, and waits until it has ended.
     pub(crate) fn stop(&mut self, number: usize) {
         assert!(self.take(number).stop().success());
     }

@@ -49,7 +49,7 @@ async fn nothing_is_written_in_a_version_that_was_not_reported() {
     let_them_write(&writers, 10).await;
     fleet.start(0, "1.31", &[]);
 
-    // A pause longer than the lease, while the others are rolled back and agree without the sleeper.
+    // A pause longer than the lease, while the others are rolled back and agree without it.
     fleet.pause(1);
     eventually("the sleeping server is released", async || !fleet.has_lease(1).await).await;
     for number in [0, 2] {

@@ -89,7 +89,8 @@ async fn one_damaged_storage_version_object_stops_no_server() {
         let map = json!({"metadata": {"generateName": "map-"}});
         maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
         let agreed = async || fleet.status("core.configmaps").await["commonEncodingVersion"] == "v1";
-        eventually("both have reported it anew", async || entries_of(&fleet, "core.configmaps").await.len() == 2).await;
+        eventually("both have reported it again", async || entries_of(&fleet, "core.configmaps").await.len() == 2)
+            .await;
         eventually("both agree", agreed).await;
         fleet.stop(1);
     }

@@ -116,7 +116,7 @@ impl Writer {
         }
     }
 
-    /// The next server that runs, as far as anybody knows.
+    /// The next server that runs, as far as the clients know.
     fn next_server(&mut self) -> Option<(usize, kube::Client)> {
         let addresses = self.addresses.read().unwrap().clone();
         for _ in 0..addresses.len() {

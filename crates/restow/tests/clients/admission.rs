@@ -209,14 +209,14 @@ async fn webhooks_fail_as_configured(cluster: &Cluster) {
         webhook.behave(fault);
         assert!(create(&format!("lenient-{name}"), false).status.success(), "{name} is ignored");
         let refused = create(&format!("strict-{name}"), true);
-        let told = String::from_utf8_lossy(&refused.stderr).to_string();
-        assert!(told.contains("failed calling webhook \"strict.example.com\"") && told.contains(words), "{told}");
+        let stderr = String::from_utf8_lossy(&refused.stderr).to_string();
+        assert!(stderr.contains("failed calling webhook \"strict.example.com\"") && stderr.contains(words), "{stderr}");
     }
     webhook.behave(|review| admission(review, json!({"allowed": true})));
     webhook.stop();
     assert!(create("lenient-down", false).status.success());
-    let told = String::from_utf8_lossy(&create("strict-down", true).stderr).to_string();
-    assert!(told.contains("failed calling webhook \"strict.example.com\""), "{told}");
+    let stderr = String::from_utf8_lossy(&create("strict-down", true).stderr).to_string();
+    assert!(stderr.contains("failed calling webhook \"strict.example.com\""), "{stderr}");
     webhook.resume();
     assert!(create("strict-up", true).status.success(), "it recovers by itself");
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "failing"]);
@@ -276,10 +276,10 @@ fn the_guard_of_migrations_works(cluster: &Cluster) {
     let flip = cluster.file("flip.yaml", &crate::custom_resources::storage_version(false, true));
     let flipped = || server.try_kubectl(&["apply", "--dry-run=server", "-f", &flip]);
     eventually_blocking("the guard is in force", || !flipped().status.success());
-    let told = String::from_utf8_lossy(&flipped().stderr).to_string();
+    let stderr = String::from_utf8_lossy(&flipped().stderr).to_string();
     assert!(
-        told.contains("the storage version cannot be changed while the stored objects are being migrated"),
-        "{told}"
+        stderr.contains("the storage version cannot be changed while the stored objects are being migrated"),
+        "{stderr}"
     );
     cluster.kubectl(&[annotate.as_slice(), &["other=change"]].concat());
     cluster.kubectl(&[annotate.as_slice(), &["ksvm.sigs.k8s.io/migrating-"]].concat());
@@ -317,27 +317,27 @@ spec:
         server.try_kubectl(&["create", "--dry-run=server", "-f", &cluster.file("secret.yaml", &text)])
     };
     eventually_blocking("the policy is in force", || !secret(9).status.success());
-    let told = String::from_utf8_lossy(&secret(9).stderr).to_string();
+    let stderr = String::from_utf8_lossy(&secret(9).stderr).to_string();
     let words = "ValidatingAdmissionPolicy 'sizes' with binding 'sizes' denied request: at most 5, not 9";
-    assert!(told.contains(words), "{told}");
+    assert!(stderr.contains(words), "{stderr}");
     assert!(secret(5).status.success());
     cluster.kubectl(&["apply", "-f", &cluster.file("binding.yaml", &binding("Warn, Audit"))]);
     eventually_blocking("it only warns", || secret(9).status.success());
-    let told = String::from_utf8_lossy(&secret(9).stderr).to_string();
+    let stderr = String::from_utf8_lossy(&secret(9).stderr).to_string();
     assert!(
-        told.contains("Warning: Validation failed for ValidatingAdmissionPolicy 'sizes' with binding 'sizes'"),
-        "{told}"
+        stderr.contains("Warning: Validation failed for ValidatingAdmissionPolicy 'sizes' with binding 'sizes'"),
+        "{stderr}"
     );
     cluster.kubectl(&["delete", "configmap", "sizes"]);
     cluster.kubectl(&["apply", "-f", &cluster.file("binding.yaml", &binding("Deny"))]);
     eventually_blocking("without parameters it denies", || !secret(1).status.success());
-    let told = String::from_utf8_lossy(&secret(1).stderr).to_string();
-    assert!(told.contains("no params found for policy binding with `Deny` parameterNotFoundAction"), "{told}");
+    let stderr = String::from_utf8_lossy(&secret(1).stderr).to_string();
+    assert!(stderr.contains("no params found for policy binding with `Deny` parameterNotFoundAction"), "{stderr}");
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "sizes"]);
-    policies_ask_what_users_may_do(cluster);
+    policies_check_permissions_of_users(cluster);
 }
 
-fn policies_ask_what_users_may_do(cluster: &Cluster) {
+fn policies_check_permissions_of_users(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let policy = "
 apiVersion: admissionregistration.k8s.io/v1

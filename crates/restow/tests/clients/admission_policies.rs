@@ -84,12 +84,12 @@ pub(crate) fn policies_change_objects(cluster: &Cluster) {
     }
     cluster.kubectl(&["replace", "-f", &cluster.file("policy.yaml", ATOMIC)]);
     let run = || server.try_kubectl(&["run", "atomic", "--image=i", "--dry-run=server"]);
-    let mut told = String::new();
+    let mut stderr = String::new();
     eventually_blocking("the other policy is in force", || {
-        told = String::from_utf8_lossy(&run().stderr).to_string();
-        !told.is_empty()
+        stderr = String::from_utf8_lossy(&run().stderr).to_string();
+        !stderr.is_empty()
     });
     let words = "may not mutate atomic arrays, maps or structs: .spec.containers[0].args";
-    assert!(told.contains(words), "{told}");
+    assert!(stderr.contains(words), "{stderr}");
     cluster.kubectl(&["delete", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", "counted"]);
 }

@@ -102,7 +102,7 @@ async fn webhooks_convert(on: On) {
     every_verb_converts(&v1, &v2, &webhook).await;
     one_bad_object_is_named(&v1, &v2, &webhook).await;
     wrong_answers_are_refused(&cluster, &v1, &v2, &webhook).await;
-    a_circle_ends(&v1, &v2, &webhook).await;
+    a_conversion_loop_ends(&v1, &v2, &webhook).await;
     a_webhook_comes_and_goes(&v2, &mut webhook).await;
     services_are_found(&cluster, &v2, &webhook).await;
     strangers_are_not_trusted(&cluster, &v1, &v2, &webhook).await;
@@ -256,7 +256,7 @@ async fn wrong_answers_are_refused(
     let path = "/apis/conversion.example.com/v2/namespaces/default/gadgets?timeout=1s";
     let failure = cluster.servers[0].kubectl_fails(&["get", "--raw", path]);
     assert!(failure.to_lowercase().contains("timeout") || failure.contains("deadline"), "{failure}");
-    // Labels and annotations are the webhook's to change, nothing else of the metadata is.
+    // A webhook may change labels and annotations, and no other metadata.
     webhook.behave(|review| {
         answer(review, |it| {
             let metadata = &mut it["response"]["convertedObjects"][0]["metadata"];
@@ -273,9 +273,9 @@ async fn wrong_answers_are_refused(
     assert_eq!(v2.get("a").await.unwrap().data["spec"]["width"], 2, "it works again by itself");
 }
 
-/// To convert an object, the webhook reads it from the server in the version that it is to be converted to. As an
-/// administrator, whose requests are never turned away.
-async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook: &Webhook) {
+/// To convert an object, the webhook reads it from the server in the version that it is to be converted to. It is an
+/// administrator, so its requests are never refused with 429.
+async fn a_conversion_loop_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook: &Webhook) {
     let reading = v2.clone();
     webhook.behave(move |review| {
         let (reading, review) = (reading.clone(), review.clone());
@@ -295,7 +295,7 @@ async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook
     assert!(status.message.contains("does the webhook send requests that call it again?"), "{failure}");
     let asked = webhook.asked().len();
     assert!((2..=100).contains(&asked), "the webhook was asked {asked} times");
-    assert_eq!(v1.get("a").await.unwrap().data["spec"]["size"], "2x3", "nobody else has to wait for it");
+    assert_eq!(v1.get("a").await.unwrap().data["spec"]["size"], "2x3", "other requests do not wait for it");
     webhook.behave(works);
     assert_eq!(v2.get("a").await.unwrap().data["spec"]["width"], 2);
 }

@@ -119,7 +119,7 @@ fn a_crd_is_created_changed_and_deleted(cluster: &Cluster) {
     });
 
     cluster.kubectl(&["delete", "crd", "crontabs.stable.example.com", "--timeout=60s"]);
-    // Asked for by its path, because kubectl remembers which versions there were.
+    // Read by its path, because kubectl caches the earlier versions.
     let listed = || server.try_kubectl(&["get", "--raw", "/apis/stable.example.com/v1/namespaces/default/crontabs"]);
     eventually_blocking("the resource is gone", || !listed().status.success());
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
@@ -155,7 +155,7 @@ fn names_that_are_taken_are_refused_until_they_are_free(cluster: &Cluster) {
         let path = format!("jsonpath={{.status.conditions[?(@.type==\"{kind}\")].{field}}}");
         cluster.kubectl(&["get", "crd", "others.stable.example.com", "-o", &path])
     };
-    eventually_blocking("the conflict is told", || condition("NamesAccepted", "reason") == "ListKindConflict");
+    eventually_blocking("the conflict is reported", || condition("NamesAccepted", "reason") == "ListKindConflict");
     assert_eq!(condition("NamesAccepted", "message"), "\"CronTabList\" is already in use");
     assert_eq!(condition("Established", "status"), "False");
     cluster.kubectl(&["delete", "crd", "crontabs.stable.example.com", "--timeout=60s"]);

@@ -57,10 +57,10 @@ async fn exit_code_0_if_all_is_rewritten_and_1_or_2_if_it_cannot_run() {
     check(&[CRONTABS], 0, "Succeeded");
 
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = folder.path().join("nobody");
+    let unreachable = folder.path().join("unreachable");
     let text = std::fs::read_to_string(&server.kubeconfig).unwrap();
-    std::fs::write(&nobody, text.replace(&server.address, &closed.to_string())).unwrap();
-    let (code, text) = migrate(&nobody, &[CRONTABS]);
+    std::fs::write(&unreachable, text.replace(&server.address, &closed.to_string())).unwrap();
+    let (code, text) = migrate(&unreachable, &[CRONTABS]);
     assert_eq!(code, Some(1), "{text}");
 }
 

@@ -1,4 +1,4 @@
-//! Migrations by themselves: the controller as a process of its own, or inside `restow up`, on Restow API servers.
+//! Migrations by the controller, as a process of its own or inside `restow up`, on Restow API servers.
 
 mod crashes;
 mod faults;
@@ -58,12 +58,12 @@ impl Controller {
         value_of(&text, name)
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// The most resident memory that it has ever had, in bytes.
+    /// Its peak resident memory in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -78,7 +78,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // One that has ended already needs no killing.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -146,7 +146,7 @@ impl Widgets {
         Api::namespaced_with(self.client.clone(), "default", &api)
     }
 
-    /// Changes the storage version, as soon as the guard lets it be changed.
+    /// Changes the storage version, as soon as the guard allows it.
     pub(crate) async fn store_in(&self, version: &str) {
         let patch = json!({"spec": {"versions": versions(version)}});
         let name = format!("{PLURAL}.{GROUP}");
@@ -180,7 +180,7 @@ impl Widgets {
         state.map(|state| state.data["status"]["persistedStorageVersionHashes"].clone()).unwrap_or(Value::Null)
     }
 
-    /// How many objects really lie in each version.
+    /// The number of objects that are stored in each version.
     pub(crate) async fn census(&self) -> BTreeMap<String, u64> {
         let request = http::Request::get("/debug/stored-versions").body(Vec::new()).unwrap();
         let census: Value = self.client.request(request).await.unwrap();
@@ -220,7 +220,10 @@ impl Widgets {
             self.stored_versions().await == json!([version])
         })
         .await;
-        eventually(&format!("{when}: the state says so"), async || self.persisted().await == hash).await;
+        eventually(&format!("{when}: the StorageState names only this version"), async || {
+            self.persisted().await == hash
+        })
+        .await;
         eventually(&format!("{when}: the mark is gone"), async || !self.is_marked().await).await;
         let real = self.census().await;
         assert_eq!(real.keys().collect::<Vec<_>>(), [version], "{when}: {real:?}");

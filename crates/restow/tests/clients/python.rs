@@ -26,7 +26,7 @@ async fn the_python_client_works(on: On) {
     assert!(output.status.success() && said.ends_with("ok\n"), "{said}{errors}");
 }
 
-/// The Python with the client: the one that is named, or the one that `./test` made. None where it is to be skipped.
+/// The Python with the client: the one that is named, or the one that `./test` made. `None` if the tests are skipped.
 fn python() -> Option<PathBuf> {
     match std::env::var("RESTOW_TEST_PYTHON") {
         Ok(named) if named == "skip" => None,

@@ -117,9 +117,9 @@ async fn managers_share_an_object(cluster: &Cluster) {
     assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
     assert_eq!(status.message, "Apply failed with 1 conflict: conflict with \"one\": .data.x");
     let left = maps.patch("shared", &one, &map(json!({"x": "1"}))).await.unwrap().data.unwrap();
-    assert_eq!(left.get("y").map(String::as_str), Some("2"), "the other one still wants it");
+    assert_eq!(left.get("y").map(String::as_str), Some("2"), "the other manager still has it");
     let left = maps.patch("shared", &PatchParams::apply("two"), &map(json!({"z": "3"}))).await.unwrap().data.unwrap();
-    assert_eq!(left.keys().collect::<Vec<_>>(), ["x", "z"], "now nobody does");
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["x", "z"], "y has no manager any more");
     let rehearsed = maps.patch("shared", &one.clone().dry_run(), &map(json!({}))).await.unwrap().data.unwrap();
     assert_eq!(rehearsed.keys().collect::<Vec<_>>(), ["z"]);
     assert_eq!(maps.get("shared").await.unwrap().data.unwrap().len(), 2, "a dry run changes nothing");
@@ -155,9 +155,9 @@ async fn custom_resources_are_applied(cluster: &Cluster) {
     let failure = shelves.patch("s", &two, &shelf(json!({"boards": [{"name": "top", "width": 7}]}), Value::Null)).await;
     let failure = failure.unwrap_err().to_string();
     assert!(failure.contains(".spec.boards[name=\"top\",side=\"left\"].width"), "{failure}");
-    let told = shelves.patch_status("s", &two, &shelf(json!({"whole": ["z"]}), json!({"books": 4}))).await.unwrap();
-    assert_eq!((&told.data["status"], &told.data["spec"]["whole"]), (&json!({"books": 4}), &json!(["a"])));
-    let entries = told.metadata.managed_fields.unwrap();
+    let patched = shelves.patch_status("s", &two, &shelf(json!({"whole": ["z"]}), json!({"books": 4}))).await.unwrap();
+    assert_eq!((&patched.data["status"], &patched.data["spec"]["whole"]), (&json!({"books": 4}), &json!(["a"])));
+    let entries = patched.metadata.managed_fields.unwrap();
     let status = entries.iter().find(|entry| entry.subresource.as_deref() == Some("status")).unwrap();
     assert_eq!(serde_json::to_value(&status.fields_v1).unwrap(), json!({"f:status": {"f:books": {}}}));
     let pruned = shelves.patch("s", &two, &shelf(json!({}), Value::Null)).await.unwrap();
@@ -167,6 +167,6 @@ async fn custom_resources_are_applied(cluster: &Cluster) {
     assert!(failure.to_string().contains(".spec.colour: field not declared in schema"), "{failure}");
     // A status that is written by hand takes no metadata with it.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}, "status": {"books": 5}}));
-    let told = shelves.patch_status("s", &PatchParams::default(), &patch).await.unwrap();
-    assert_eq!((told.metadata.labels, &told.data["status"]["books"]), (None, &json!(5)));
+    let patched = shelves.patch_status("s", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!((patched.metadata.labels, &patched.data["status"]["books"]), (None, &json!(5)));
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const FLIPS: usize = 8;
 
-/// Writes one object again and again until told to stop. Every write must succeed.
+/// Writes one object again and again until `stop` is set. Every write must succeed.
 async fn write(client: kube::Client, name: String, version: &'static str, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
     let api = namespaced_api(&client, "stable.example.com", version, "CronTab", "crontabs");
     let object: DynamicObject = serde_json::from_value(json!({
@@ -29,10 +29,10 @@ async fn write(client: kube::Client, name: String, version: &'static str, stop: 
         let written = written.unwrap_or_else(|error| panic!("{name} in {version}: {error}"));
         assert_eq!(written.data["spec"]["replicas"], number);
         done.fetch_add(1, Ordering::Relaxed);
-        let told = |error: kube::Error| format!("{name} in {version}: {error}");
-        let read = api.get(&name).await.map_err(told).unwrap();
+        let context = |error: kube::Error| format!("{name} in {version}: {error}");
+        let read = api.get(&name).await.map_err(context).unwrap();
         assert_eq!(read.data["spec"]["replicas"], number, "it reads what it wrote");
-        let listed = api.list(&ListParams::default()).await.map_err(told).unwrap();
+        let listed = api.list(&ListParams::default()).await.map_err(context).unwrap();
         assert!(listed.items.iter().any(|object| object.name_any() == name));
     }
 }

@@ -109,7 +109,7 @@ pub(crate) async fn subresources_and_collections_are_admitted(cluster: &Cluster)
         "CREATE pods/binding seen /v1/Binding",
         "CREATE pods/eviction seen policy/v1/Eviction",
     ];
-    // A server that was given no key issues no tokens.
+    // A server without a key issues no tokens.
     if server.try_kubectl(&["get", "--raw", "/openid/v1/jwks"]).status.success() {
         cluster.kubectl(&["create", "token", "default"]);
         expected.push("CREATE serviceaccounts/token default authentication.k8s.io/v1/TokenRequest");
@@ -119,13 +119,13 @@ pub(crate) async fn subresources_and_collections_are_admitted(cluster: &Cluster)
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding/few", "deployment/web"]);
 }
 
-/// A webhook that lets no config map of the name `kept` go.
+/// A webhook that refuses to delete config maps with the name `kept`.
 fn keeps(review: &Value) -> Reply {
     let kept = review["request"]["oldObject"]["metadata"]["name"] == "kept";
     admission(review, json!({"allowed": !kept, "status": {"message": "it is kept"}}))
 }
 
-/// Makes a config map that another one owns.
+/// Creates a config map that another one owns.
 fn own(cluster: &Cluster, owner: &str, name: &str) {
     let uid = cluster.kubectl(&["get", "configmap", owner, "-o", "jsonpath={.metadata.uid}"]);
     let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid}]);

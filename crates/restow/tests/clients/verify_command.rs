@@ -28,7 +28,7 @@ impl Verified {
     }
 }
 
-/// Runs it, once for people and once for programs, which must end alike.
+/// Runs it with text and with JSON output, which must have the same exit code.
 fn verify(kubeconfig: &Path, arguments: &[&str]) -> Verified {
     let run = |format: &str| {
         let mut command = Command::new(restow_binary());
@@ -54,7 +54,7 @@ fn key(text: &str) -> Key {
 async fn objects_of_restow_servers_in_etcd_are_proven_and_an_empty_prefix_proves_nothing() {
     let cluster = Cluster::one(On::Etcd).await;
     let (server, endpoint) = (&cluster.servers[0], cluster.etcd_endpoint());
-    // A neighbour whose prefix begins alike, which is none of our business.
+    // Another prefix that begins with the same characters must be ignored.
     let neighbour = etcd_store(&endpoint, "/registry-b").await;
     neighbour.put(&key("/foreign"), "?".into()).await.unwrap();
     for prefix in ["/registry", "/registry/"] {
@@ -259,10 +259,10 @@ async fn an_etcd_that_cannot_be_used_is_a_failure_and_no_verdict() {
     from_etcd(&server, &etcd.endpoint(), "/registry", &["--etcd-user", "alice"]).is(1, &["refused access"]);
     from_etcd(&server, &etcd.endpoint(), "/registry", &[]).is(1, &["cannot use etcd"]);
 
-    let nobody = folder.path().join("nobody");
+    let unreachable = folder.path().join("unreachable");
     let text = std::fs::read_to_string(&server.kubeconfig).unwrap();
-    std::fs::write(&nobody, text.replace(&server.address, &closed.to_string())).unwrap();
-    verify(&nobody, &["--etcd-endpoints", &etcd.endpoint()]).is(1, &["cannot query the API servers"]);
+    std::fs::write(&unreachable, text.replace(&server.address, &closed.to_string())).unwrap();
+    verify(&unreachable, &["--etcd-endpoints", &etcd.endpoint()]).is(1, &["cannot query the API servers"]);
     let wrong = verify(&server.kubeconfig, &["--etcd-endpoints", &etcd.endpoint(), "--data-dir", "x"]);
     wrong.is(2, &["cannot be used with"]);
     verify(&server.kubeconfig, &["--through-api"]).is(1, &["needs the names of the resources"]);

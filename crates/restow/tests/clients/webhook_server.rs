@@ -21,7 +21,7 @@ pub(crate) enum Reply {
     Json(Value),
     /// This code and these bytes.
     Bytes(u16, Vec<u8>),
-    /// It hangs up.
+    /// The webhook closes the connection.
     HangUp,
     /// No response.
     Silence,
@@ -34,7 +34,7 @@ type Behaviour = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 /// A running webhook.
 pub(crate) struct Webhook {
     pub(crate) address: SocketAddr,
-    /// The authority that signed its certificate, as configurations want it.
+    /// The CA of its certificate, in the form of `caBundle`.
     pub(crate) ca_bundle: String,
     tls: Arc<rustls::ServerConfig>,
     behaviour: Arc<Mutex<Behaviour>>,
@@ -55,12 +55,12 @@ impl Webhook {
         webhook
     }
 
-    /// From now on it behaves like this.
+    /// Sets the behaviour from now on.
     pub(crate) fn behave(&self, behaviour: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
         *self.behaviour.lock().unwrap() = Arc::new(behaviour);
     }
 
-    /// Where it is, with a path.
+    /// Its URL with this path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }

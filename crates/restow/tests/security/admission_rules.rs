@@ -61,7 +61,7 @@ async fn approving_and_signing_certificates_needs_permission_for_the_signer() {
     let answer = eve.patch(&format!("{path}/status"), &signed).expect(403);
     assert!(answer.message().ends_with(&format!("user not permitted to sign requests with signerName {client:?}")));
     eve.patch(&format!("{path}/status"), &with_condition(&json!({}), "Failed")).expect(403);
-    // Leave for one signer, or for all of a domain.
+    // Permission for one signer, or for all signers of a domain.
     let signers = |name: &str, verbs: &[&str]| json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "resourceNames": [name], "verbs": verbs}]);
     grant(&mut admin, "other-signer", "eve", signers("example.com/*", &["approve", "sign"]));
     eve.put(&format!("{path}/approval"), &approved).expect(403);
@@ -90,7 +90,7 @@ async fn namespaces_that_a_cluster_needs_cannot_be_deleted() {
             assert_eq!(admin.get(&format!("/api/v1/namespaces/{name}")).body["status"]["phase"], "Active");
         }
         admin.delete("/api/v1/namespaces").expect(405);
-        // As in Kubernetes, this one goes, and is made again.
+        // As in Kubernetes, this namespace is deleted and created again.
         let path = "/api/v1/namespaces/kube-node-lease";
         let before = admin.get(path).expect(200).body["metadata"]["uid"].clone();
         admin.delete(path).expect(200);
@@ -269,7 +269,7 @@ async fn immutable_pod_fields_cannot_be_changed() {
     admin.patch(&ephemeral, &with("one")).expect(200);
     admin.patch(&ephemeral, &with("two")).expect(422);
     admin.patch(&ephemeral, &json!({"spec": {"ephemeralContainers": []}})).expect(422);
-    // A binding places a pod, once nothing holds it back.
+    // A binding schedules a pod when it has no scheduling gates.
     let binding = |name: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
     admin.post(&format!("{PODS}/g/binding"), &binding("g")).expect(409);
     admin.patch(&format!("{PODS}/g"), &json!({"spec": {"schedulingGates": null}})).expect(200);

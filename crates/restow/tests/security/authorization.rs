@@ -66,9 +66,9 @@ async fn impersonation_headers_with_invalid_bytes_are_refused_and_audited() {
 async fn an_authorization_header_with_invalid_bytes_is_refused() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
-    let nobody = Credentials::of(&server.kubeconfig).without_certificate();
+    let anonymous = Credentials::of(&server.kubeconfig).without_certificate();
     let (mut stranger, mut admin) =
-        (HttpConnection::open(&server.address, nobody.tls()), HttpConnection::admin(&cluster));
+        (HttpConnection::open(&server.address, anonymous.tls()), HttpConnection::admin(&cluster));
     let refused: [&[(&str, &[u8])]; 3] = [
         &[("Authorization", b"Bearer t\xf6ken")],
         &[("Authorization", "Bearer töken".as_bytes())],
@@ -191,12 +191,12 @@ async fn an_expired_client_certificate_is_refused_on_an_open_connection() {
             break (line, config);
         }
     };
-    // A session that was taken up again would show the certificate without its being looked at.
+    // A resumed TLS session would use the certificate without checking it.
     let mut again = HttpConnection::open(&server.address, config);
     again.get("/version");
     assert_eq!(again.handshake(), HandshakeKind::Full);
     eventually_blocking("the certificate has expired", || line.get(SECRETS).code == 401);
-    // Nor is its owner anonymous now.
+    // The client is not treated as anonymous either.
     line.get("/version").expect(401);
     line.send("POST", SECRETS, &[], &json!({"metadata": {"name": "s"}})).expect(401);
 }
@@ -223,7 +223,7 @@ async fn a_list_of_one_name_needs_only_permission_for_that_object() {
     let old_way = format!("{}/mine?timeoutSeconds=1", SECRETS.replace("/v1/", "/v1/watch/"));
     let text = eve.get(&old_way).expect(200).body.to_string();
     assert!(text.contains("mine") && !text.contains("other"), "{text}");
-    // Of an option that is given twice the first counts, for the policy and for the list.
+    // If an option occurs twice, the first one counts, for authorization and for the list.
     let twice = eve.get(&format!("{SECRETS}?{named}&fieldSelector=")).expect(200);
     assert_eq!(twice.body["items"].as_array().unwrap().len(), 1);
     for refused in [
@@ -240,7 +240,7 @@ async fn a_list_of_one_name_needs_only_permission_for_that_object() {
     }
     eve.get(&SECRETS.replace("/v1/", "/v1/watch/")).expect(403);
     eve.get(&format!("{}/other", SECRETS.replace("/v1/", "/v1/watch/"))).expect(403);
-    // As in Kubernetes, no name stands for a collection that is deleted.
+    // As in Kubernetes, deletecollection is not allowed by `resourceNames`.
     eve.delete(&format!("{SECRETS}?{named}")).expect(403);
     admin.get(&format!("{SECRETS}/mine")).expect(200);
 }
@@ -272,7 +272,7 @@ async fn request_paths_have_one_spelling() {
     for path in ["/metrics", "/%6detrics", "//metrics", "/debug/stored-versions"] {
         assert_eq!(eve.get(path).code, 403, "{path}");
     }
-    // A query does not make another verb of a request for one object.
+    // A query does not change the verb of a request for one object.
     let one = admin.get(&format!("{SECRETS}/s?watch=true")).expect(200);
     assert_eq!(one.body["kind"], "Secret");
     assert!(matches!(admin.delete(&format!("{}/s", SECRETS.replace("/v1/", "/v1/watch/"))).code, 404 | 405));
@@ -291,8 +291,8 @@ async fn impersonation_needs_the_permission_for_each_attribute() {
     let rule =
         json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["anna"], "verbs": ["impersonate"]}]);
     grant(&mut admin, "account-acts-as-anna", account, rule);
-    let nobody = Credentials::of(&cluster.servers[0].kubeconfig).without_certificate();
-    let mut proxy = HttpConnection::open(&cluster.servers[0].address, nobody.tls());
+    let anonymous = Credentials::of(&cluster.servers[0].kubeconfig).without_certificate();
+    let mut proxy = HttpConnection::open(&cluster.servers[0].address, anonymous.tls());
     let bearer = format!("Bearer {token}");
     let mut ask = |headers: &[(&str, &[u8])]| {
         let headers: Vec<(&str, &[u8])> =

@@ -73,7 +73,7 @@ async fn watches_on_all_connections_leave_a_reserve_for_health_and_administrator
     let server = up_with_files(folder.path(), 256);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
     let mut watches = Vec::new();
-    // As many as there are places: half of the files.
+    // As many connections as there are slots: half of the open files.
     while watches.len() < 128 {
         let mut connection = admin.connect().await.unwrap();
         let request = b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -159,9 +159,9 @@ async fn unread_responses_block_no_other_client() {
     }
 }
 
-/// Each of these watches begins with events of four megabytes in all, and reads none of them.
+/// Each of these watches begins with four megabytes of events, and reads none of them.
 #[tokio::test]
-async fn watches_that_nobody_reads_take_little_memory() {
+async fn unread_watches_take_little_memory() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with(folder.path(), 1024, &["--controller=false", "--stall-timeout=600"]);
     let admin = RawClient::admin(&server);
@@ -264,7 +264,7 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
     assert!(grown < 200, "the guard has grown by {grown} MB");
     tokio::time::timeout(TIMEOUT, unread.connection)
         .await
-        .expect("answers that nobody takes are given up")
+        .expect("the server closes a connection with unread responses")
         .unwrap()
         .ok();
 
@@ -300,20 +300,20 @@ async fn openapi_documents_are_cached_once_for_all_spellings_of_a_path() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let admin = RawClient::admin(server);
-    let nobody = "impersonate-user: nobody\r\nimpersonate-group: system:authenticated\r\n";
-    assert_eq!(admin.request("GET", "/openapi/v3/apis/apps/v1", nobody, "").await.code, 200);
+    let user = "impersonate-user: nobody\r\nimpersonate-group: system:authenticated\r\n";
+    assert_eq!(admin.request("GET", "/openapi/v3/apis/apps/v1", user, "").await.code, 200);
     let before = server.process().memory("VmRSS");
     for number in 1..1_000 {
         let path = spelling("/openapi/v3/apis/apps/v1", number);
-        let answer = admin.request("GET", &path, nobody, "").await;
+        let answer = admin.request("GET", &path, user, "").await;
         assert_eq!(answer.code, 200, "{path}");
     }
-    assert_eq!(admin.request("GET", "/openapi//v3/apis/apps/v1", nobody, "").await.code, 404, "not one of them");
+    assert_eq!(admin.request("GET", "/openapi//v3/apis/apps/v1", user, "").await.code, 404, "another path");
     let grown = server.process().memory("VmRSS").saturating_sub(before) >> 20;
     assert!(grown < 100, "the server has grown by {grown} MB");
 }
 
-/// A path with those of its letters percent-encoded that the bits of a number say.
+/// A path with some letters percent-encoded: those whose bit in `number` is set.
 fn spelling(path: &str, number: usize) -> String {
     let letters = path.chars().enumerate().map(|(place, letter)| match letter {
         letter if letter != '/' && place < 32 && number >> place & 1 == 1 => format!("%{:02X}", u32::from(letter)),

@@ -39,7 +39,7 @@ async fn prepared(admin: &ApiClient) {
     }
 }
 
-/// Everything that is said of damaged objects, and how they go.
+/// All errors for damaged objects, and their deletion.
 async fn are_named_and_deleted(admin: &ApiClient) {
     let (mallory, other) = (admin.acting_as("mallory"), admin.acting_as("other"));
     let key = |name: &str| format!("/core/configmaps/mine/{name}");

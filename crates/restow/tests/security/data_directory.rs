@@ -46,7 +46,7 @@ fn other_users_cannot_read_the_data_directory() {
     assert_eq!(open_to_others(&data), Vec::<String>::new());
     assert!(!log.contains("other users"), "{log}");
 
-    // A directory of earlier versions: everything is open to everybody.
+    // A directory of earlier versions: all users can read and write everything.
     fn open_all(path: &Path) {
         let mode = if path.is_dir() { 0o755 } else { 0o644 };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -102,7 +102,7 @@ fn a_server_with_a_damaged_store_reports_it_and_does_not_start() {
     let path = journal(&data);
     let mut bytes = std::fs::read(&path).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    // The tag of a frame near the end, where the engine stops reading without a word.
+    // The tag of a frame near the end, where the engine stops reading without an error.
     let frames: Vec<usize> = (0..used).filter(|place| bytes[*place..].starts_with(b"FJL\x03\x01")).collect();
     let frame = frames[frames.len() - 8] + 4;
     bytes[frame] ^= 0x40;
@@ -149,7 +149,7 @@ fn a_data_directory_without_its_engine_is_refused() {
     assert!(!data.join("store/engine").exists());
 }
 
-/// A small disk of its own, gone when it is dropped.
+/// A small disk, which is removed on drop.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -178,7 +178,7 @@ fn a_full_disk_is_not_ready_and_recovers_by_itself() {
     let raw = |path: &str| server.try_kubectl(&["get", "--raw", path]);
     server.kubectl(&["create", "configmap", "before"]);
     let filler = folder.join("filler");
-    // Until there is no room; that it ends with an error is the point.
+    // Write until the disk is full. The error at the end is expected.
     output(Command::new("dd").args(["if=/dev/zero", "bs=1M"]).arg(format!("of={}", filler.display())));
     eventually_blocking("the server is not ready", || !raw("/readyz").status.success());
     let said = String::from_utf8_lossy(&raw("/readyz").stderr).to_string();

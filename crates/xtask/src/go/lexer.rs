@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// An identifier or a keyword.

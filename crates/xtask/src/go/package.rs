@@ -34,7 +34,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Reads the files of a folder, except tests and what generators wrote.
+    /// Reads the files of a folder, except tests and generated files.
     pub(crate) fn read(folder: &Path) -> Result<Package> {
         let mut package = Package::default();
         let listing = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;

@@ -10,7 +10,7 @@ use super::package::Location;
 use super::registration::{self, Registration};
 use super::{FieldDecl, Markers, StructTag, TypeDecl, TypeExpr};
 
-/// What a file declares.
+/// The declarations of a file.
 #[derive(Debug, Default)]
 pub(super) struct GoFile {
     /// A build without tags takes the file.

@@ -1,4 +1,4 @@
-//! Made-up Go is read as declared, and what is not understood is refused with file and line.
+//! Reading of example Go code; unsupported code is refused with file and line.
 
 use std::path::Path;
 
@@ -107,7 +107,7 @@ fn reads_types_fields_and_markers() {
 }
 
 #[test]
-fn reads_what_the_package_says() {
+fn reads_markers_constants_and_imports() {
     let package = package(SOURCE);
     let location = &package.declared("Widget").unwrap().location;
     assert_eq!(package.marker("k8s:openapi-gen"), Some("true"));
@@ -171,7 +171,7 @@ fn leaves_out_files_that_a_build_leaves_out() {
 }
 
 #[test]
-fn names_file_and_line_of_what_it_does_not_understand() {
+fn errors_name_file_and_line() {
     for (source, problem) in [
         ("package v1\n\nclass A {}\n", "a.go:3: a declaration that begins with `class`"),
         ("package v1\ntype A struct {\n\tB string `json`\n}\n", "a.go:3: struct tag: `json` is not KEY:\"VALUE\""),

@@ -1,4 +1,4 @@
-//! The RBAC objects of Kubernetes' test data. A field that is not known here is an error, not something to pass over.
+//! The RBAC objects of Kubernetes' test data. An unknown field is an error.
 
 use std::collections::BTreeMap;
 

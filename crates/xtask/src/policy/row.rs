@@ -1,4 +1,4 @@
-//! One role or binding as the table writes it. What the table has no words for is an error.
+//! One role or binding as the table writes it. Objects that the table cannot express are an error.
 
 use std::fmt;
 
@@ -102,7 +102,7 @@ fn check_metadata(object: &RbacObject) -> Result<Vec<String>> {
     if bootstrapping { Ok(part_of) } else { bail!("it lacks the label {}", BOOTSTRAPPING_LABEL.0) }
 }
 
-/// The aggregates whose members' rules a ClusterRole gathers.
+/// The aggregates that the aggregation rule of a ClusterRole selects.
 fn gathers(object: &RbacObject) -> Result<Option<String>> {
     let Some(aggregation) = &object.aggregation_rule else { return Ok(None) };
     let mut names = Vec::new();

@@ -112,7 +112,7 @@ fn objects_become_rows() {
 }
 
 #[test]
-fn what_the_table_cannot_say_is_refused() {
+fn objects_that_the_table_cannot_express_are_refused() {
     let roles = cluster_roles();
     let binding = controller_binding("mill");
     for (roles, binding, problem) in [

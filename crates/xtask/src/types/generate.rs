@@ -1,5 +1,5 @@
 //! Makes the table from a source tree: the registered kinds that have a protobuf message, and every type that they refer
-//! to. What is not understood is an error; nothing is left out silently.
+//! to. Unsupported input is an error; nothing is ignored silently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,7 +119,7 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// Adds one type to the table, and what it refers to to the pending ones.
+    /// Adds one type to the table, and the types that it refers to to the pending ones.
     fn add(&mut self, name: TypeName) -> Result<()> {
         let TypeName { import_path, name: type_name } = &name;
         let kind = self.kinds.get(&name).copied();
@@ -145,7 +145,7 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// The type whose declaration says what a type is made of: itself, or B for `type A package.B`.
+    /// The type whose declaration defines the fields: the type itself, or B for `type A package.B`.
     fn source(&mut self, name: &TypeName) -> Result<TypeName> {
         let mut source = name.clone();
         loop {
@@ -172,7 +172,7 @@ fn import<'a>(package: &'a Package, name: &str, location: &Location) -> Result<&
     package.import(location, name).with_context(|| format!("{location}: {name} is not imported"))
 }
 
-/// What the table says about a package itself.
+/// The package line of the table.
 fn package_rows(import_path: &str, package: &Package) -> PackageRows {
     let openapi = package.marker("k8s:openapi-model-package").map(str::to_owned);
     let group = package.constant("GroupName").filter(|_| package.registrations().next().is_some());
@@ -183,7 +183,7 @@ fn package_rows(import_path: &str, package: &Package) -> PackageRows {
     }
 }
 
-/// Why a registered kind is not in the table.
+/// The reason why a registered kind is not in the table.
 fn reason_to_leave_out(kind: &TypeName, declared: &TypeDecl) -> Option<&'static str> {
     if ONLY_IN_QUERIES.contains(&(kind.import_path.as_str(), kind.name.as_str())) {
         Some("only read from queries")
@@ -200,7 +200,7 @@ fn special_codec(package: &str, name: &str) -> Option<&'static str> {
     SPECIAL.iter().find(|(known, special, _)| *known == package && *special == name).map(|(_, _, codec)| *codec)
 }
 
-/// In which groups a registration puts its kinds, or nothing for one that serves no group.
+/// The groups in which a registration puts its kinds; `None` for a registration without a served group.
 fn kind_word(registration: &Registration) -> Result<Option<&'static str>> {
     Ok(match (registration.call, registration.target.as_str()) {
         (RegistrationCall::Known, "SchemeGroupVersion") => Some("kind"),
@@ -220,7 +220,7 @@ struct Writer<'a> {
     /// The package of the type.
     api: &'a ApiPackage,
     import_path: &'a str,
-    /// The package whose declaration says what the type is made of; mostly the same.
+    /// The package whose declaration defines the fields; usually the same.
     source: &'a ApiPackage,
     source_path: &'a str,
 }
@@ -258,7 +258,7 @@ impl Writer<'_> {
         Ok((row, references))
     }
 
-    /// A type expression in the table's words; adds what it refers to.
+    /// A type expression in the syntax of the table; adds the types that it refers to.
     fn expression(&self, expr: &TypeExpr, location: &Location, found: &mut Vec<TypeName>) -> Result<String> {
         Ok(match expr {
             TypeExpr::Pointer(inner) => format!("*{}", self.expression(inner, location, found)?),

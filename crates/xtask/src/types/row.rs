@@ -1,4 +1,4 @@
-//! What the table says about one declared type: its line and the lines of its fields.
+//! The rows of one declared type: its line and the lines of its fields.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::table::TypeRow;
 use crate::go::{FieldDecl, Markers, Package, TypeDecl, TypeExpr};
 use crate::proto::Messages;
 
-/// What the tags and markers of a field say.
+/// The facts in the tags and markers of a field.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FieldFacts {
     /// Protobuf's number and name of the field, where it has one.
@@ -18,14 +18,14 @@ pub(super) struct FieldFacts {
     words: Vec<String>,
 }
 
-/// Whether OpenAPI describes a type, and so says which fields are required.
+/// Whether OpenAPI describes a type, and with it the required fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenApi {
     Described,
     Absent,
 }
 
-/// What the facts of a field depend on beside the field itself.
+/// The context that the facts of a field depend on.
 pub(super) struct StructContext<'a> {
     pub(super) openapi: OpenApi,
     /// OpenAPI knows discriminators only in structs that are marked as unions.
@@ -35,7 +35,7 @@ pub(super) struct StructContext<'a> {
 }
 
 impl FieldFacts {
-    /// The facts of a field, or nothing for a field that JSON leaves out.
+    /// The facts of a field; `None` for a field that JSON omits.
     pub(super) fn of(field: &FieldDecl, context: &StructContext<'_>) -> Result<Option<FieldFacts>> {
         let location = &field.location;
         let json = field.tag.get("json").with_context(|| format!("{location}: a field without a json tag"))?;
@@ -104,7 +104,7 @@ pub(super) fn named_row(name: &str, definition: &TypeExpr, expression: &str, mes
     TypeRow { what: what.to_owned(), words: vec![expression.to_owned()], ..TypeRow::default() }
 }
 
-/// Go's tags and `generated.proto` must say the same.
+/// Go's tags and `generated.proto` must agree.
 pub(super) fn check_message(declared: &TypeDecl, facts: &[FieldFacts], messages: &Messages) -> Result<()> {
     let (location, name) = (&declared.location, &declared.name);
     let numbered: Vec<&(u16, String)> = facts.iter().filter_map(|field| field.protobuf.as_ref()).collect();

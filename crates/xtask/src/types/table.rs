@@ -33,7 +33,7 @@ pub(crate) struct PackageRows {
 pub(crate) struct TypeRow {
     /// `struct`, `scalar`, `alias`, `list` or `special`.
     pub(crate) what: String,
-    /// What follows the name.
+    /// The words after the name.
     pub(crate) words: Vec<String>,
     pub(crate) fields: Vec<String>,
     /// The release does not have it; it comes from the table of an earlier one.
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// Adds the kinds of an earlier table that this one lacks, with all that they refer to: a server that speaks an
-    /// older release still needs them. What this table has stays as it is.
+    /// older release still needs them. The types of this table stay unchanged.
     pub(crate) fn keep_kinds_of(&mut self, earlier: &Table) -> Result<()> {
         let mut wanted: Vec<TypeName> = earlier.names().filter(|name| earlier.is_kind(name)).collect();
         while let Some(name) = wanted.pop() {

@@ -176,7 +176,7 @@ fn a_table_survives_being_read_and_written() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused() {
+fn unsupported_types_and_tags_are_refused() {
     let time = TYPES.replace("Name string `json:\"name\"", "Name time.Time `json:\"name\"");
     let encoder = format!("{TYPES}\nfunc (p *Part) UnmarshalJSON() {{\n}}\n");
     for (types, proto, problem) in [
@@ -200,7 +200,7 @@ fn what_is_not_understood_is_refused() {
 }
 
 #[test]
-fn kinds_of_an_earlier_release_are_kept_with_what_they_refer_to() {
+fn kinds_of_an_earlier_release_are_kept_with_the_types_they_refer_to() {
     let earlier = "package old/v1 openapi=old group=old
 struct Gone kind
  1 spec GoneSpec
@@ -231,7 +231,7 @@ scalar UID string
         text.contains("\n# kept from an earlier release\npackage old/v1 openapi=old group=old\nstruct Gone kind\n")
     );
     assert!(text.contains("\n# kept from an earlier release\nstruct Removed kind\n 1 kind ToyKind\n"));
-    assert!(text.contains("struct ToySpec map=atomic union\n"), "what the release has is as the release has it");
+    assert!(text.contains("struct ToySpec map=atomic union\n"), "types of the release are unchanged");
     assert!(!text.contains("Unused"));
     let mut again = Table::parse(TABLE).unwrap();
     again.keep_kinds_of(&Table::parse(&text).unwrap()).unwrap();

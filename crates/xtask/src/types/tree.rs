@@ -1,4 +1,4 @@
-//! Where a Kubernetes source tree keeps the packages that the table speaks of, and what the table calls them.
+//! The packages of a Kubernetes source tree that are in the table, and their names there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) struct ApiPackage {
     pub(crate) messages: Messages,
 }
 
-/// A source tree, and what was read of it.
+/// A source tree, with the packages read so far.
 pub(crate) struct Tree {
     root: PathBuf,
     packages: BTreeMap<String, ApiPackage>,
@@ -82,8 +82,8 @@ impl Tree {
     }
 }
 
-/// What the table calls a package: the end of its path, which for API groups is the group's folder and the version.
-/// Nothing for packages that are not part of Kubernetes' API.
+/// The name of a package in the table: the end of its path, which for API groups is the group's folder and the version.
+/// `None` for packages that are not part of Kubernetes' API.
 pub(crate) fn table_name(import_path: &str) -> Option<String> {
     let below = |group: &&str| import_path.strip_prefix(*group)?.strip_prefix('/').map(str::to_owned);
     if let Some(name) = GROUPS.iter().find_map(below) {

@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use crate::handlers::{Call, HandlerResponse, subresource};
 use crate::request::body;
 use crate::resource::{ObjectRef, object_meta};
-use crate::storage::object_store::{Change, Decision};
+use crate::storage::object_store::{ObjectChange, ObjectDecision};
 use async_trait::async_trait;
 use restow_api::GroupResource;
 use restow_apimachinery::field::{FieldError, FieldRule};
@@ -46,8 +46,8 @@ struct Assignment<'a> {
 }
 
 #[async_trait]
-impl Decision for Assignment<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+impl ObjectDecision for Assignment<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
         let refused = |message: String| ApiError::ConflictOn {
             kind: "pods/binding".into(),
             name: self.name.to_string(),
@@ -74,7 +74,7 @@ impl Decision for Assignment<'_> {
         conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": object_meta::now()}));
         pod.set_at(&["status", "conditions"], Some(conditions.into()));
-        Ok(Change::Write(pod))
+        Ok(ObjectChange::Write(pod))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Random policies, changed object by object, against an implementation that looks at every object each time.
+//! Random policies, changed object by object, compared with an implementation that evaluates all objects each time.
 
 use crate::rbac::{RbacKind, Rules, uncovered};
 use crate::{Attributes, Authorizer, Decision, ResourceAttributes, User};
@@ -65,7 +65,7 @@ fn subject_is(subject: &Value, namespace: &str, user: &User) -> bool {
     }
 }
 
-/// Which bindings allow it, as `Kind/name`.
+/// The bindings that allow the request, as `Kind/name`.
 fn reference(objects: &Objects, user: &User, attributes: &Attributes) -> Vec<String> {
     let mut allowing = Vec::new();
     for ((kind, namespace, name), binding) in objects {
@@ -109,7 +109,7 @@ fn rule() -> impl Strategy<Value = Value> {
         })
 }
 
-/// A rule about little, so that others often cover it.
+/// A narrow rule, so that other rules often cover it.
 fn single_rule() -> impl Strategy<Value = Value> {
     let resource = (select(vec!["get", "list"]), select(vec!["", "apps"]), select(vec!["pods", "pods/log", "*/log"]));
     let names = prop_oneof![Just(vec![]), Just(vec!["x"])];
@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_index_answers_as_the_reference_does(
+    fn the_index_decides_like_the_reference(
         changes in prop::collection::vec(change(), 1..24),
         questions in prop::collection::vec((user(), attributes()), 16),
     ) {
@@ -205,9 +205,9 @@ proptest! {
         }
     }
 
-    /// Whatever the wanted rule allows, rules that cover it allow too.
+    /// Rules that cover another rule allow everything that it allows.
     #[test]
-    fn covered_rules_allow_no_less(
+    fn covering_rules_allow_what_the_covered_rule_allows(
         held in prop::collection::vec(rule(), 1..6),
         wanted in single_rule(),
         asked in prop::collection::vec(attributes(), 32),

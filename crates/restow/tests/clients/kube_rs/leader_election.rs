@@ -94,7 +94,7 @@ async fn one_leads_at_a_time(on: On) {
         (candidate("a", Duration::from_secs(3600)), candidate("b", Duration::from_secs(3600)));
     let races = tokio::join!(first.campaign(), second.campaign());
     let (one, other) = (races.0.unwrap(), races.1.unwrap());
-    assert!(one != other, "exactly one wins a race for a lease that nobody has");
+    assert!(one != other, "exactly one wins a race for a lease without a holder");
     let (leader, waiting) = if one { (&mut first, &mut second) } else { (&mut second, &mut first) };
     assert!(leader.campaign().await.unwrap(), "who leads can renew");
     assert!(!waiting.campaign().await.unwrap(), "who waits cannot take what is held");

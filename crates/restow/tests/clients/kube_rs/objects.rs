@@ -26,11 +26,11 @@ fn refused<T>(result: Result<T, Error>) -> Status {
     match result {
         Ok(_) => panic!("the request should have been refused"),
         Err(Error::Api(status)) => *status,
-        Err(other) => panic!("not an answer of the API: {other}"),
+        Err(other) => panic!("not a response of the API: {other}"),
     }
 }
 
-fn told(status: &Status) -> (u16, &str) {
+fn code_and_reason(status: &Status) -> (u16, &str) {
     (status.code, status.reason.as_str())
 }
 
@@ -68,7 +68,7 @@ async fn changes(maps: &Api<ConfigMap>, made: &ConfigMap) {
     let replaced = maps.replace("one", &PostParams::default(), &fresh).await.unwrap();
     assert_ne!(replaced.resource_version(), made.resource_version());
     let stale = refused(maps.replace("one", &PostParams::default(), &fresh).await);
-    assert_eq!(told(&stale), (409, "Conflict"));
+    assert_eq!(code_and_reason(&stale), (409, "Conflict"));
     assert!(stale.message.contains("the object has been modified"), "{}", stale.message);
 
     let params = PatchParams::default();
@@ -86,29 +86,29 @@ async fn changes(maps: &Api<ConfigMap>, made: &ConfigMap) {
 async fn refusals(maps: &Api<ConfigMap>, made: &ConfigMap) {
     let post = PostParams::default();
     let taken = refused(maps.create(&post, &config_map("one", &[], &[])).await);
-    assert_eq!(told(&taken), (409, "AlreadyExists"));
+    assert_eq!(code_and_reason(&taken), (409, "AlreadyExists"));
     let missing = refused(maps.get("nothing").await);
-    assert_eq!(told(&missing), (404, "NotFound"));
+    assert_eq!(code_and_reason(&missing), (404, "NotFound"));
     let details = missing.details.unwrap();
     assert_eq!((details.name.as_str(), details.kind.as_str()), ("nothing", "configmaps"));
     let invalid = refused(maps.create(&post, &config_map("Not_A_Name", &[], &[])).await);
-    assert_eq!(told(&invalid), (422, "Invalid"));
+    assert_eq!(code_and_reason(&invalid), (422, "Invalid"));
     let fields: Vec<String> = invalid.details.unwrap().causes.into_iter().map(|cause| cause.field).collect();
     assert_eq!(fields, ["metadata.name"]);
     let mut old = config_map("other", &[], &[]);
     old.metadata.resource_version = made.resource_version();
-    assert_eq!(told(&refused(maps.create(&post, &old).await)).0, 400);
+    assert_eq!(code_and_reason(&refused(maps.create(&post, &old).await)).0, 400);
 
     let other_uid = Preconditions { uid: Some("another".into()), ..Preconditions::default() };
     let kept = refused(maps.delete("one", &DeleteParams::default().preconditions(other_uid)).await);
-    assert_eq!(told(&kept), (409, "Conflict"));
+    assert_eq!(code_and_reason(&kept), (409, "Conflict"));
     let applied = PatchParams::apply("me").force();
     let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "one"}});
-    assert_eq!(told(&refused(maps.patch("one", &applied, &Patch::Apply(object)).await)).0, 400);
+    assert_eq!(code_and_reason(&refused(maps.patch("one", &applied, &Patch::Apply(object)).await)).0, 400);
     let selector = refused(maps.list(&ListParams::default().labels("a b c")).await);
-    assert_eq!(told(&selector), (400, "BadRequest"));
+    assert_eq!(code_and_reason(&selector), (400, "BadRequest"));
     let field = refused(maps.list(&ListParams::default().fields("data.x=1")).await);
-    assert_eq!(told(&field), (400, "BadRequest"));
+    assert_eq!(code_and_reason(&field), (400, "BadRequest"));
 }
 
 /// Pages, selectors and metadata alone.

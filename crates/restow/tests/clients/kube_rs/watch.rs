@@ -31,8 +31,8 @@ async fn watchers_and_reflectors_work(on: On) {
         let group = format!("way-{number}");
         life_is_seen(&maps, config.labels(&format!("group={group}")), &group).await;
     }
-    a_reflector_holds_what_there_is(&maps).await;
-    a_watch_by_hand_begins_where_it_is_told(&maps).await;
+    a_reflector_holds_all_objects(&maps).await;
+    a_plain_watch_begins_after_its_resource_version(&maps).await;
 }
 
 /// The initial objects, then their changes, in order.
@@ -75,7 +75,7 @@ async fn life_is_seen(maps: &Api<ConfigMap>, config: Config, group: &str) {
     assert_eq!(changes, expected);
 }
 
-async fn a_reflector_holds_what_there_is(maps: &Api<ConfigMap>) {
+async fn a_reflector_holds_all_objects(maps: &Api<ConfigMap>) {
     let (reader, writer) = reflector::store();
     let config = Config::default().labels("held");
     let running = tokio::spawn(reflector::reflector(writer, watcher(maps.clone(), config)).for_each(async |_| ()));
@@ -93,7 +93,7 @@ async fn a_reflector_holds_what_there_is(maps: &Api<ConfigMap>) {
     running.abort();
 }
 
-async fn a_watch_by_hand_begins_where_it_is_told(maps: &Api<ConfigMap>) {
+async fn a_plain_watch_begins_after_its_resource_version(maps: &Api<ConfigMap>) {
     let made = maps.create(&PostParams::default(), &config_map("hand", &[], &[])).await.unwrap();
     let version = made.resource_version().unwrap();
     maps.patch("hand", &PatchParams::default(), &Patch::Merge(json!({"data": {"x": "1"}}))).await.unwrap();

@@ -21,7 +21,7 @@ async fn objects_are_shown_in_every_output_format(on: On) {
     cluster.kubectl(&deployment);
     forms_of_get(&cluster);
     descriptions(&cluster);
-    what_there_is(&cluster);
+    discovery_commands(&cluster);
     raw_paths(&cluster);
 }
 
@@ -41,7 +41,7 @@ fn forms_of_get(cluster: &Cluster) {
         assert!(wide.contains(word), "{word} is missing in {wide}");
     }
     let sorted = cluster.kubectl(&["get", "cm", "--sort-by=.metadata.creationTimestamp", "-o", "name"]);
-    // The one that every namespace has is made at any time.
+    // The config map that every namespace gets can be created at any time.
     let own: Vec<&str> = sorted.lines().filter(|line| !line.ends_with("kube-root-ca.crt")).collect();
     assert_eq!(own, ["configmap/one", "configmap/two"]);
     // The field to sort by is in the object, which comes with the table.
@@ -68,7 +68,7 @@ fn descriptions(cluster: &Cluster) {
     assert!(cluster.kubectl(&["describe", "clusterrole", "view"]).contains("configmaps"));
 }
 
-fn what_there_is(cluster: &Cluster) {
+fn discovery_commands(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let resources = cluster.kubectl(&["api-resources", "-o", "wide"]);
     let maps = resources.lines().find(|line| line.starts_with("configmaps ")).unwrap();

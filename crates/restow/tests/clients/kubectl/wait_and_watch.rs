@@ -20,8 +20,8 @@ async fn kubectl_waits_and_watches_on_etcd() {
 async fn kubectl_waits_and_watches(on: On) {
     let cluster = Cluster::one(on).await;
     let server = &cluster.servers[0];
-    waits_end_when_it_is_so(server);
-    watches_show_what_happens(server);
+    waits_end_when_their_condition_is_met(server);
+    watches_show_every_change(server);
     deletions_wait_for_finalizers(server);
     the_proxy_passes_everything_on(server).await;
 }
@@ -46,7 +46,7 @@ impl Running {
     }
 }
 
-fn waits_end_when_it_is_so(server: &Server) {
+fn waits_end_when_their_condition_is_met(server: &Server) {
     server.kubectl(&["create", "configmap", "awaited"]);
     let too_long = server.kubectl_fails(&["wait", "cm/awaited", "--for=jsonpath={.data.x}=1", "--timeout=1s"]);
     assert!(too_long.contains("timed out waiting"), "{too_long}");
@@ -60,7 +60,7 @@ fn waits_end_when_it_is_so(server: &Server) {
     assert_eq!(waiting.line(), "deployment.apps/ready condition met");
 }
 
-fn watches_show_what_happens(server: &Server) {
+fn watches_show_every_change(server: &Server) {
     let watch = ["get", "cm", "-l", "watched", "-w", "--output-watch-events", "--no-headers"];
     let mut watching = Running::start(server, &watch);
     let made = |name: &str| {
@@ -98,7 +98,7 @@ async fn the_proxy_passes_everything_on(server: &Server) {
     let line = proxy.line();
     let address = line.rsplit(' ').next().unwrap();
     let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
-    // The machine may have no certificates of authorities, which are read even if nothing is encrypted.
+    // The machine may have no CA certificates, and the client reads them even without TLS.
     config.root_cert = Some(Vec::new());
     let maps: Api<ConfigMap> = Api::namespaced(kube::Client::try_from(config).unwrap(), "default");
     let made = maps.create(&PostParams::default(), &config_map("proxied", &[], &[])).await.unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const ALONE: [&str; 2] = ["--identity", "test"];
 
-/// One object at a time, so that there is time for something to happen.
+/// One object at a time, so that the test has time for its faults.
 const SLOWLY: [&str; 4] = ["--identity", "test", "--max-in-flight", "1"];
 
 /// Annotates the CRD of migrations, which concerns all of them.
@@ -25,14 +25,14 @@ async fn annotate_all(widgets: &Widgets, key: &str, value: Value) {
     widgets.crds().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
-/// The status of the migration of the widgets that there is.
+/// The name and the status of the existing migration of the widgets.
 async fn status(widgets: &Widgets) -> (String, Value) {
     let list = widgets.migrations().list(&ListParams::default()).await.unwrap().items;
     let mine = list.into_iter().find(|migration| migration.data["spec"]["resource"]["resource"] == PLURAL);
     mine.map(|found| (found.metadata.name.unwrap(), found.data["status"].clone())).unwrap_or_default()
 }
 
-async fn eventually_says(widgets: &Widgets, words: &str) {
+async fn eventually_has_reason(widgets: &Widgets, words: &str) {
     eventually(&format!("the migration says: {words}"), async || {
         status(widgets).await.1["reason"].as_str().is_some_and(|reason| reason.contains(words))
     })
@@ -79,15 +79,15 @@ async fn a_migration_waits_for_a_pause_a_maintenance_window_and_an_unavailable_w
     let hour = (Timestamp::now().as_second() / 3600 + 12) % 24;
     let window = format!("{hour:02}:00-{hour:02}:30");
     let mut controller = Controller::start(&widgets.kubeconfig, &[ALONE.as_slice(), &["--window", &window]].concat());
-    eventually_says(&widgets, "maintenance window").await;
+    eventually_has_reason(&widgets, "maintenance window").await;
     assert!(!widgets.is_marked().await, "what waits for hours marks nothing");
     controller.kill();
 
     annotate_all(&widgets, "restow.dev/paused", json!("true")).await;
     let controller = Controller::start(&widgets.kubeconfig, &ALONE);
-    eventually_says(&widgets, "paused").await;
+    eventually_has_reason(&widgets, "paused").await;
     widgets.store_in("v2").await;
-    eventually_says(&widgets, "paused").await;
+    eventually_has_reason(&widgets, "paused").await;
     assert_eq!(widgets.census().await.keys().collect::<Vec<_>>(), ["v1"], "nothing is rewritten");
 
     let webhooks = widgets.api(
@@ -115,7 +115,7 @@ async fn a_migration_waits_for_a_pause_a_maintenance_window_and_an_unavailable_w
     let failed = format!("restow_migrations_total{{resource=\"{PLURAL}.{GROUP}\",result=\"Failed\"}}");
     let failed_before = controller.metric(&failed);
     annotate_all(&widgets, "restow.dev/paused", Value::Null).await;
-    eventually_says(&widgets, "a webhook cannot be reached").await;
+    eventually_has_reason(&widgets, "a webhook cannot be reached").await;
     assert_eq!(widgets.stored_versions().await, json!(["v1", "v2"]));
     webhooks.delete("down", &DeleteParams::default()).await.unwrap();
     widgets.wait_for("v2", "after the webhook is gone").await;
@@ -203,7 +203,7 @@ async fn only_refused_objects_are_tried_again() {
     assert_eq!(names.len(), 1_099, "every one of them can be looked up");
 }
 
-/// A policy that refuses updates of the widgets for which this holds.
+/// A policy that refuses updates of the widgets that match this expression.
 pub(super) fn refusing(what: &str) -> String {
     format!(
         "
@@ -293,7 +293,7 @@ fn cluster_file(server: &Server, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A webhook for ConfigMaps without which they are written, too, after a while.
+/// A webhook for ConfigMaps with `failurePolicy: Ignore`: without its response they are written after the timeout.
 fn slow_webhook(url: &str) -> String {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -339,7 +339,7 @@ async fn a_second_controller_takes_over_and_a_deleted_crd_ends_its_migration() {
         !holds("Running") && !holds("Succeeded") && widgets.persisted().await == Value::Null
     })
     .await;
-    // The controller lives on: a resource of the same name is managed like any other.
+    // The controller continues: a resource of the same name is managed like any other.
     let again = Widgets::new(&cluster.servers[0], 10).await;
     tokio::time::timeout(Duration::from_secs(120), again.wait_for("v1", "after it was defined again")).await.unwrap();
 }

@@ -11,7 +11,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already needs no killing.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

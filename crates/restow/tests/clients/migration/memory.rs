@@ -1,4 +1,4 @@
-//! How much memory the controller takes where there are many large CRDs.
+//! The memory of the controller in a cluster with many large CRDs.
 
 use super::{Controller, Widgets, eventually, install};
 use futures::StreamExt;
@@ -11,7 +11,7 @@ const CRDS: usize = 400;
 const SIZE: usize = 80_000;
 /// The number of migrated CRDs to wait for. More take no more memory: only some are migrated at once.
 const MIGRATED: usize = 20;
-/// The most that the controller may take, in bytes. It is shipped with a limit of twice that.
+/// The maximum memory of the controller in bytes. Its manifest has a limit of twice that.
 const MOST: u64 = 64 * 1024 * 1024;
 
 fn crd(number: usize) -> DynamicObject {

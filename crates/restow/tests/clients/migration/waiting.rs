@@ -27,7 +27,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already needs no killing.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -41,7 +41,7 @@ fn restow(widgets: &Widgets, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// Pauses all migrations, or lets them go on.
+/// Pauses or resumes all migrations.
 async fn pause_all(widgets: &Widgets, value: Value) {
     let patch = json!({"metadata": {"annotations": {"restow.dev/paused": value}}});
     let name = "storageversionmigrations.migration.k8s.io";
@@ -78,7 +78,7 @@ async fn broken(widgets: &Widgets, plural: &str) {
     widgets.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
-/// The migration of a resource that there is.
+/// The existing migration of a resource.
 async fn migration_of(widgets: &Widgets, plural: &str) -> Option<DynamicObject> {
     let list = widgets.migrations().list(&ListParams::default()).await.unwrap().items;
     list.into_iter().find(|migration| migration.data["spec"]["resource"]["resource"] == plural)
@@ -116,7 +116,7 @@ async fn webhooks_that_are_down_hold_up_no_other_migration(on: On) {
         })
         .await;
     }
-    // Both slots were taken by those; now comes a healthy one.
+    // Those took both slots. Now a migration without a webhook starts.
     widgets.create(0..20).await;
     widgets.store_in("v2").await;
     widgets.wait_for("v2", "while others wait for their webhooks").await;
@@ -125,7 +125,7 @@ async fn webhooks_that_are_down_hold_up_no_other_migration(on: On) {
         let conditions = migration.data["status"]["conditions"].as_array().unwrap();
         assert!(conditions.iter().all(|one| one["type"] == "Running"), "waiting is not failing: {conditions:?}");
     }
-    // It runs for a moment from time to time, to try again.
+    // It runs briefly from time to time, to retry.
     eventually("status tells what the broken one waits for", async || {
         let (code, text) = restow(&widgets, &["status", "ants"]);
         assert_eq!(code, Some(0), "{text}");
@@ -156,7 +156,7 @@ async fn the_controller_keeps_the_mark_of_a_manual_migration_and_reports_its_ref
     assert!(text.contains("is being migrated by hand"), "{text}");
     assert!(!text.contains("nothing rewrites"), "{text}");
 
-    // Nothing is under way that this controller knows of, and it looks at everything every second.
+    // This controller knows of no running migration, and reconciles everything every second.
     let _controller = Controller::start(&widgets.kubeconfig, &[ALONE.as_slice(), &["--poll-interval", "1"]].concat());
     let states = widgets.api("migration.k8s.io", "v1alpha1", "StorageState", "storagestates");
     let heartbeat = async || {
@@ -239,7 +239,7 @@ async fn a_migration_that_a_person_applies_succeeds(on: On) {
         "--timeout=180s",
     ]);
     widgets.wait_for("v2", "by the migration of a person").await;
-    // Another change does not take it away either.
+    // Another change does not remove it either.
     widgets.store_in("v1").await;
     widgets.wait_for("v1", "after another change").await;
     assert_eq!(widgets.migrations().get("mine").await.unwrap().metadata.uid, made.metadata.uid);

@@ -10,7 +10,7 @@ struct Webhook(Child);
 
 impl Drop for Webhook {
     fn drop(&mut self) {
-        // One that has ended already needs no killing.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
