@@ -87,8 +87,8 @@ struct Write<'a> {
 /// A new object after admission.
 struct NewObject {
     object: Object,
-    /// The object before the claim stage, for a retry.
-    unclaimed: Object,
+    /// The object before the claim stage, for a retry; `None` if its kind claims nothing.
+    unclaimed: Option<Object>,
 }
 
 impl<'a> Write<'a> {
@@ -111,8 +111,8 @@ impl<'a> Write<'a> {
         let (object, given) = self.desired.create()?.ok_or_else(|| call.not_found(&call.target.name))?;
         let object = create::defaulted(call, object, given).await?;
         let object = admission::mutate(&call.admission(), Operation::Create, object, None).await?;
-        let unclaimed = create::validated(call, object)?;
-        let mut object = unclaimed.clone();
+        let mut object = create::validated(call, object)?;
+        let unclaimed = call.handlers.write_hook(&call.resource).map(|_| object.clone());
         self.claim(&mut object, None).await?;
         self.authorize(&object, None).await?;
         admission::validate(&call.admission(), Operation::Create, Some(&object), None).await?;
@@ -135,12 +135,13 @@ impl<'a> Write<'a> {
             }
         } else if self.freshness == Freshness::Live {
             // Another object may have claimed the same values since the first attempt.
-            if let Some(mut object) = self.new.as_ref().map(|new| new.unclaimed.clone()) {
+            if let Some(mut object) = self.new.as_ref().and_then(|new| new.unclaimed.clone()) {
                 self.claim(&mut object, None).await?;
                 self.new = self.new.take().map(|new| NewObject { object, ..new });
             }
         }
-        let object = self.new.as_ref().map(|new| new.object.clone()).unwrap_or_default();
+        let prepared = self.new.as_ref().map(|new| new.object.clone());
+        let object = prepared.ok_or_else(|| ApiError::Internal("a new object was not prepared".into()))?;
         self.namespace = call.check_namespace(object.name(), self.freshness).await?;
         self.freshness = Freshness::Live;
         let before = std::mem::take(&mut self.charge);
