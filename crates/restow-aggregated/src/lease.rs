@@ -1,6 +1,5 @@
 //! The identity lease at the main API server.
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use restow_api::{MicroTime, ServerId};
@@ -90,7 +89,7 @@ impl LeaseIdentity {
             "spec": {
                 "holderIdentity": self.holder,
                 "leaseDurationSeconds": self.duration.as_secs().max(1),
-                "renewTime": MicroTime::new(Timestamp::now()),
+                "renewTime": MicroTime::new(restow_host::now()),
             },
         });
         serde_json::from_value(lease).map_err(kube::Error::SerdeError)

@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use restow_api::GroupResource;
 use restow_apiserver::AgreementConfig;
 use restow_apiserver::storage_version::Upstream;
-use restow_clock::Moment;
+use restow_host::Moment;
 use restow_rules::ServerReport;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,7 +75,7 @@ impl MainServer {
                 id: agreement.identity.clone(),
                 component: component.to_string(),
                 hostname: agreement.hostname.clone(),
-                holder: format!("{}_{}", agreement.identity, uuid::Uuid::new_v4()),
+                holder: format!("{}_{}", agreement.identity, restow_host::uuid()),
                 duration: agreement.lease_duration,
             },
             renew_interval: agreement.renew_interval,
@@ -173,7 +173,7 @@ impl Upstream for MainServer {
         let held = self.identity.take(&self.client).await.map_err(|error| error.to_string())?;
         self.state.send_replace(LeaseState::Held { held, renewed });
         if let Some(own) = self.own.upgrade() {
-            self.set_renewal(Some(tokio::spawn(own.renew_until_lost()).abort_handle()));
+            self.set_renewal(Some(restow_host::spawn(own.renew_until_lost()).abort_handle()));
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(crate) async fn report(
                 None => continue,
             },
         };
-        let now = Timestamp::now();
+        let now = restow_host::now();
         if is_reported(Some(&object), report, now) {
             return Ok(ReportOutcome::Unchanged);
         }
@@ -64,7 +64,7 @@ pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, ow
 async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> Result<(), String> {
     for attempt in 0..ATTEMPTS {
         let Some(object) = get(client, name).await? else { return Ok(()) };
-        let now = Timestamp::now();
+        let now = restow_host::now();
         let status = match without(&object, &Participants::unreadable(), own, now) {
             Collected::Keep => return Ok(()),
             Collected::Update { mut status, .. } => {
@@ -148,6 +148,6 @@ async fn send(
 /// A random backoff after a conflict.
 async fn pause(attempt: u32) {
     let longest = Duration::from_millis(250).min(Duration::from_millis(5 << attempt.min(10)));
-    let pause = longest.mul_f64(rand::rng().random_range(0.1..=1.0));
+    let pause = longest.mul_f64(restow_host::random().random_range(0.1..=1.0));
     tokio::time::sleep(pause).await;
 }

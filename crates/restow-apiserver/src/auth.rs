@@ -106,7 +106,7 @@ impl Access {
         };
         let token = token(headers).map_err(|problem| refused(&problem))?;
         let credentials = Credentials { certificate, token, path };
-        self.authenticators.authenticate(&credentials, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
+        self.authenticators.authenticate(&credentials, self, restow_host::now()).map_err(|error| refused(&error))
     }
 
     /// The impersonated user, if the headers name one and the user may impersonate them.
@@ -301,7 +301,7 @@ impl ObjectDecision for ReconcileDefault<'_> {
             .map_err(|_| ApiError::Internal("an object of the default policy is malformed".into()))?;
         if new {
             let fields = object.metadata_mut();
-            fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+            fields.insert("uid".into(), restow_host::uuid().to_string().into());
             fields.insert("creationTimestamp".into(), object_meta::now().into());
         }
         Ok(ObjectChange::Write(object))

@@ -78,7 +78,7 @@ impl Core {
     /// Runs a task until it completes or the server ends.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let ended = self.ended.clone();
-        tokio::spawn(async move {
+        restow_host::spawn(async move {
             ended.run_until_cancelled(task).await;
         })
     }

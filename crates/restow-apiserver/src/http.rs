@@ -7,6 +7,7 @@ pub(crate) mod deadline;
 pub(crate) mod dispatch;
 pub(crate) mod documents;
 mod health;
+pub(crate) mod in_process;
 mod non_resource;
 pub(crate) mod record;
 pub(crate) mod render;

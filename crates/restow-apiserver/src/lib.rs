@@ -46,6 +46,7 @@ pub use error::status::{StatusResponse, status_of};
 pub use flow_control::limits::LoadLimits;
 pub use gates::{Gate, Gates};
 pub use http::connections::serve;
+pub use http::in_process::{InProcessBody, call};
 pub use metrics::Metrics;
 pub use resource::ObjectRef;
 pub use server::{ApiServer, ServerConfig};

@@ -18,7 +18,7 @@ use restow_apimachinery::object::Object;
 use restow_auth::service_account::ServiceAccounts;
 use restow_store::{Compare, Entry, Revision};
 use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Notify;
 
@@ -35,7 +35,7 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 pub(crate) struct Namespaces {
     core: Arc<Core>,
     access: Arc<Access>,
-    known: RwLock<HashMap<String, (Phase, Revision)>>,
+    known: RwLock<BTreeMap<String, (Phase, Revision)>>,
     /// The CA that every namespace gets, and the namespaces that have it.
     root_ca: Option<String>,
     with_root_ca: Mutex<HashSet<String>>,
@@ -293,7 +293,7 @@ impl ObjectDecision for Ensure<'_> {
         }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
-        fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        fields.insert("uid".into(), restow_host::uuid().to_string().into());
         fields.insert("creationTimestamp".into(), object_meta::now().into());
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);

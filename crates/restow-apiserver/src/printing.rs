@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Objects as a `Table`; `beside` says what each row includes of its object.
 pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, beside: IncludeObject) -> Value {
-    let now = Timestamp::now();
+    let now = restow_host::now();
     let rows = objects.into_iter().map(|object| row(resource, object, now, beside)).collect();
     fields([
         ("kind", "Table".into()),

@@ -116,7 +116,7 @@ async fn accept_all<H: Handler>(
                 // Without a free slot the connection is closed at once. A queue would only grow.
                 let Some(slot) = slots.acquire(address.ip()) else { continue };
                 let (transport, handler, stopped) = (transport.clone(), handler.clone(), stopped.subscribe());
-                tokio::spawn(connection(stream, transport, handler, slot, stopped));
+                restow_host::spawn(connection(stream, transport, handler, slot, stopped));
             }
             Err(error) => {
                 if warned.is_none_or(|warned| warned.elapsed() > WARN_INTERVAL) {

@@ -65,7 +65,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use tokio::time::Instant;
 use tokio::sync::{Notify, watch};
 pub use upstream::Upstream;
 
@@ -138,7 +138,7 @@ impl Agreement {
             alarm.write_only_while(move || upstream.holds());
         }
         let agreement = Agreement {
-            holder: format!("{}_{}", config.identity, uuid::Uuid::new_v4()),
+            holder: format!("{}_{}", config.identity, restow_host::uuid()),
             config,
             store,
             alarm,
@@ -181,6 +181,7 @@ impl Agreement {
         let agreement = self.clone();
         core.spawn(async move {
             tokio::select! {
+                biased;
                 () = task => {}
                 () = agreement.left() => {}
             }

@@ -9,16 +9,27 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
 use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, RequiredServers};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The API servers of a cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The client configuration; `None` if all requests use the given client.
-    config: Option<Config>,
+    connector: Connector,
     client: Client,
     reach: Reach,
     agreements: AgreementTracker,
+}
+
+/// How a single API server is reached by its own address.
+#[derive(Clone)]
+enum Connector {
+    /// With this configuration and that address.
+    Config(Box<Config>),
+    /// As the given function says.
+    Function(Arc<dyn Fn(&str) -> Client + Send + Sync>),
+    /// All requests use the common client.
+    Common,
 }
 
 /// One API server of several.
@@ -91,12 +102,18 @@ impl Cluster {
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
         let client = Client::try_from(config.clone()).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Cluster { config: Some(config), ..Cluster::from_client(client) })
+        Ok(Cluster { connector: Connector::Config(Box::new(config)), ..Cluster::from_client(client) })
+    }
+
+    /// The cluster of this client, whose single API servers are reached by the clients that `connect` makes for their
+    /// addresses.
+    pub fn from_clients(client: Client, connect: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
+        Cluster { connector: Connector::Function(Arc::new(connect)), ..Cluster::from_client(client) }
     }
 
     /// The cluster of this client. All of its API servers are reached through it.
     pub fn from_client(client: Client) -> Self {
-        Cluster { config: None, client, reach: Reach::default(), agreements: AgreementTracker::default() }
+        Cluster { connector: Connector::Common, client, reach: Reach::default(), agreements: AgreementTracker::default() }
     }
 
     /// Sets how its API servers are reached.
@@ -157,21 +174,28 @@ impl Cluster {
     /// The common address, with a new connection.
     fn fresh(&self, number: usize) -> Result<Instance, RequestError> {
         let Instance { name, client } = self.common();
-        let client = match &self.config {
-            Some(config) => Client::try_from(config.clone())
+        let client = match &self.connector {
+            Connector::Config(config) => Client::try_from(config.as_ref().clone())
                 .map_err(|error| RequestError { message: format!("{name}: {error}"), ..RequestError::default() })?,
-            None => client,
+            Connector::Function(_) | Connector::Common => client,
         };
         Ok(Instance { name: format!("{name} (connection {number})"), client })
     }
 
     pub(crate) fn common(&self) -> Instance {
-        let name = self.config.as_ref().map_or("the API server".to_owned(), |config| config.cluster_url.to_string());
+        let name = match &self.connector {
+            Connector::Config(config) => config.cluster_url.to_string(),
+            Connector::Function(_) | Connector::Common => "the API server".to_owned(),
+        };
         Instance { name, client: self.client.clone() }
     }
 
     fn instance(&self, address: String) -> Result<Instance, RequestError> {
-        let Some(config) = &self.config else { return Ok(Instance { name: address, client: self.client.clone() }) };
+        let config = match &self.connector {
+            Connector::Config(config) => config.as_ref(),
+            Connector::Function(connect) => return Ok(Instance { client: connect(&address), name: address }),
+            Connector::Common => return Ok(Instance { name: address, client: self.client.clone() }),
+        };
         let url = format!("https://{address}/");
         let unusable = |why: String| RequestError { message: format!("{url}: {why}"), ..RequestError::default() };
         let mut config = config.clone();

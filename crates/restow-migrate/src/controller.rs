@@ -160,18 +160,19 @@ async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
     let queue = Arc::new(ReconcileQueue::default());
     let watching = queue::watch_cluster(&context, Arc::clone(&queue));
     let mut workers = Workers::new(context.clone(), Arc::clone(&queue));
-    let in_tree = tokio::spawn(in_tree::follow(context.clone(), Arc::clone(&queue)));
+    let in_tree = restow_host::spawn(in_tree::follow(context.clone(), Arc::clone(&queue)));
     let mut marks = SeenMarks::default();
     let mut backoff = None;
     let mut next_poll = tokio::time::Instant::now();
     loop {
         let request = tokio::select! {
-            request = queue.next() => request,
+            biased;
+            () = stopped(&mut stop) => break,
             () = tokio::time::sleep_until(next_poll) => {
                 workers.forget_ended();
                 ReconcileRequest::all()
             }
-            () = stopped(&mut stop) => break,
+            request = queue.next() => request,
         };
         match reconcile(&context, &queue, (&mut workers, &mut marks), &request).await {
             Ok(due) => {
@@ -191,6 +192,7 @@ async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
                 queue.enqueue(request);
                 let wait = backoff.get_or_insert_with(Backoff::of_reconcile).next_delay();
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(wait) => {}
                     () = stopped(&mut stop) => break,
                 }
@@ -249,7 +251,7 @@ async fn reconcile(
         (false, _) => Some(SILENT_SERVER_WAIT),
         (true, is_complete) => (done.has_disagreement || !is_complete).then_some(DISAGREEMENT_WAIT),
     };
-    Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
+    Ok(again.and_then(|wait| restow_host::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
 }
 
 /// The requeue delay if a server did not answer.
@@ -277,7 +279,7 @@ async fn reconcile_resource(
     done.has_disagreement |= seen.agreed().is_none();
     let mut unmigrated_since = snapshot.storage_state.as_ref().and_then(|state| state.unmigrated_since);
     let mut outcome = Ok(());
-    for effect in decide(snapshot, Timestamp::now()) {
+    for effect in decide(snapshot, restow_host::now()) {
         if let TriggerEffect::RequeueAt(time) = effect {
             done.due = done.due.into_iter().chain([time]).min();
             continue;

@@ -12,7 +12,7 @@ use restow_rules::migrate::marks::{
 use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::{Value, json};
 use std::future::Future;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often a write to a CRD is retried after a conflict.
@@ -31,7 +31,7 @@ pub(crate) struct MarkManager<'a> {
 pub fn command_holder() -> Holder {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "restow-migrate".to_owned());
     // It only has to be unique among processes; it is not used as a time.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let now = restow_host::now().as_nanosecond();
     Holder::new(HolderKind::Command, &format!("{host}-{}-{now:x}", std::process::id()))
 }
 
@@ -124,6 +124,7 @@ impl<'a> MarkManager<'a> {
                 }
             };
             tokio::select! {
+                biased;
                 done = &mut work => return done,
                 () = renewal => {}
             }

@@ -55,6 +55,7 @@ pub(crate) async fn send_request(client: &Client, request: Request<Vec<u8>>) -> 
         }
     };
     tokio::select! {
+        biased;
         answer = send(client, request) => answer,
         () = silence => Err(RequestError {
             message: format!("no answer within {} s, and no answer to a liveness check", 2 * LIVENESS_INTERVAL.as_secs()),

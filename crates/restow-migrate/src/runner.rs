@@ -272,7 +272,8 @@ async fn settled(
         }
     };
     tokio::select! {
-        () = tokio::time::sleep_until(at) => true,
+        biased;
         () = stopped => false,
+        () = tokio::time::sleep_until(at) => true,
     }
 }

@@ -11,7 +11,7 @@ use crate::pending::{Pending, PendingChange, milliseconds, value_bytes};
 use crate::reopen::{self, Check, WriteFailure};
 use crate::shared::SharedState;
 use crate::witness::Witness;
-use restow_clock::SteadyClock;
+use restow_host::SteadyClock;
 use restow_store::{Compare, Key, Revision, StoreError, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;

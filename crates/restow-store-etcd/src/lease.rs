@@ -7,7 +7,7 @@
 use crate::cluster::{CallKind, EtcdCluster};
 use crate::failure::{CallError, Failure};
 use crate::proto::{LeaseGrantRequest, LeaseKeepAliveRequest};
-use restow_clock::Moment;
+use restow_host::Moment;
 use restow_store::StoreError;
 use std::collections::HashMap;
 use std::time::Duration;

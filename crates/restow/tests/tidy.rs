@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("restow-api", &[]),
     ("restow-rules", &["restow-api"]),
-    ("restow-clock", &[]),
+    ("restow-host", &[]),
     ("restow-store", &[]),
-    ("restow-store-embedded", &["restow-clock", "restow-store"]),
-    ("restow-store-etcd", &["restow-clock", "restow-store"]),
+    ("restow-store-embedded", &["restow-host", "restow-store"]),
+    ("restow-store-etcd", &["restow-host", "restow-store"]),
     ("restow-tables", &[]),
     ("restow-apimachinery", &["restow-tables"]),
     ("restow-auth", &["restow-api", "restow-apimachinery", "restow-tables"]),
@@ -26,15 +26,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-api",
             "restow-apimachinery",
             "restow-auth",
-            "restow-clock",
+            "restow-host",
             "restow-rules",
             "restow-schema",
             "restow-store",
             "restow-tables",
         ],
     ),
-    ("restow-aggregated", &["restow-api", "restow-rules", "restow-apiserver", "restow-clock"]),
-    ("restow-migrate", &["restow-api", "restow-rules", "restow-clock"]),
+    ("restow-aggregated", &["restow-api", "restow-rules", "restow-apiserver", "restow-host"]),
+    ("restow-migrate", &["restow-api", "restow-rules", "restow-host"]),
     (
         "restow",
         &[
@@ -48,7 +48,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-apiserver",
             "restow-auth",
             "restow-migrate",
+            "restow-torture",
         ],
+    ),
+    // Runs all of it in a simulated world.
+    (
+        "restow-torture",
+        &["restow-api", "restow-apiserver", "restow-auth", "restow-host", "restow-migrate", "restow-store"],
     ),
     // For tests and benchmarks: private etcd servers.
     ("restow-local-etcd", &[]),
@@ -102,6 +108,45 @@ fn dependencies_point_in_the_allowed_directions() {
             for dependency in dependencies.into_iter().flat_map(toml::Table::keys) {
                 if dependency.starts_with("restow") && !allowed.contains(dependency.as_str()) {
                     broken.push(format!("{name} must not depend on {dependency}"));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// The crates that run in simulations, and what they take from `restow-host` instead.
+const SIMULATED: &[&str] = &["restow-apiserver", "restow-migrate", "restow-aggregated", "restow-rules", "restow-auth"];
+const NOT_SIMULATED: &[(&str, &str)] = &[
+    ("tokio::spawn(", "restow_host::spawn"),
+    ("spawn_blocking(", "restow_host::run_blocking"),
+    ("Timestamp::now(", "restow_host::now"),
+    ("SystemTime::now(", "restow_host::now"),
+    ("Uuid::new_v4(", "restow_host::uuid"),
+    ("rand::rng(", "restow_host::random"),
+];
+
+/// Code that takes time, random numbers or tasks from elsewhere would be another one in a simulation than in production,
+/// and a seed would not repeat what it did.
+#[test]
+fn simulated_crates_take_time_and_random_numbers_and_tasks_from_the_host() {
+    let mut broken = Vec::new();
+    for name in SIMULATED {
+        let mut files = Vec::new();
+        source_files(&root().join("crates").join(name).join("src"), &mut files);
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            // Tests of a module are at the end of its file.
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            let is_test = file.to_string_lossy().contains("/tests");
+            // Connections are not simulated.
+            let has_sockets = file.to_string_lossy().contains("/src/serving");
+            for (number, line) in code.lines().enumerate().filter(|_| !is_test) {
+                for (word, instead) in NOT_SIMULATED.iter().filter(|(word, _)| line.contains(word)) {
+                    broken.push(format!("{}:{}: {word}…: use {instead}", file.display(), number + 1));
+                }
+                if line.contains("select! {") && !has_sockets && !code.lines().nth(number + 1).unwrap().contains("biased;") {
+                    broken.push(format!("{}:{}: the order of select! must be biased", file.display(), number + 1));
                 }
             }
         }

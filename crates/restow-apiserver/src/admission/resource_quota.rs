@@ -28,7 +28,8 @@ use restow_store::{At, Compare, Entry, Mutation, RangeRequest, Revision, StoreEx
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 use usage::Usage;
 

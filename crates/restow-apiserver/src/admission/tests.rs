@@ -42,7 +42,7 @@ impl Hook {
         let url = format!("https://{}/hook", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (answer, seen) = (Arc::new(answer), asked.clone());
-        tokio::spawn(async move {
+        restow_host::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let (answer, seen) = (answer.clone(), seen.clone());
@@ -59,7 +59,7 @@ impl Hook {
                     }
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await.is_ok() });
+                restow_host::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await.is_ok() });
             }
         });
         Hook { url, ca_bundle: STANDARD.encode(certified.cert.pem()), asked }

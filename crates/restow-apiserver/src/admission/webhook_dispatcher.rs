@@ -104,7 +104,7 @@ impl Request<'_> {
             old: old.as_ref(),
             dry_run,
         };
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = restow_host::uuid().to_string();
         match self.meets_conditions(webhook, &review, &uid) {
             Ok(true) => {}
             Ok(false) => return Ok(None),

@@ -48,7 +48,7 @@ impl PendingEvent {
         let text = |name: &str| headers::text(origin.headers, name).unwrap_or_default();
         let given = text("audit-id");
         let id = match given.is_empty() || given.len() > 64 {
-            true => uuid::Uuid::new_v4().to_string(),
+            true => restow_host::uuid().to_string(),
             false => given.to_string(),
         };
         let forwarded = text("x-forwarded-for");
@@ -58,7 +58,7 @@ impl PendingEvent {
         PendingEvent {
             log,
             id,
-            received: Timestamp::now(),
+            received: restow_host::now(),
             uri: origin.uri.path_and_query().map_or("/", |path| path.as_str()).chars().take(MAX_URI).collect(),
             method: origin.method.as_str().to_ascii_lowercase(),
             agent: text(header::USER_AGENT.as_str()).chars().take(1024).collect(),
@@ -103,7 +103,7 @@ impl PendingEvent {
 
     /// Completes the event and adds it to the log.
     pub(crate) fn complete(&mut self, target: &RequestTarget, code: u16) {
-        let mut line = self.line(target, code, Timestamp::now()).to_string().into_bytes();
+        let mut line = self.line(target, code, restow_host::now()).to_string().into_bytes();
         line.push(b'\n');
         self.log.add(line);
     }
@@ -181,7 +181,7 @@ mod tests {
         let origin =
             RequestOrigin { method: &method, uri: &uri, headers: &headers, address: IpAddr::from([127, 0, 0, 1]) };
         let mut event = PendingEvent::begin(log, &origin);
-        let line = event.line(&target(&method, uri.path(), false), 401, Timestamp::now());
+        let line = event.line(&target(&method, uri.path(), false), 401, restow_host::now());
         assert_eq!(line["sourceIPs"].as_array().unwrap().len(), MAX_SOURCES + 1);
         assert_eq!(line["sourceIPs"][MAX_SOURCES], "127.0.0.1", "the address of the connection is always logged");
         assert_eq!(line["requestURI"].as_str().unwrap().len(), MAX_URI);

@@ -28,7 +28,7 @@ impl RotatedFile {
     /// Renames the file to one with the current time in its name, and opens a new one.
     fn rotate(&mut self) -> io::Result<()> {
         let (start, end) = self.name_parts();
-        let now = jiff::Timestamp::now().as_nanosecond();
+        let now = restow_host::now().as_nanosecond();
         std::fs::rename(&self.config.path, self.config.path.with_file_name(format!("{start}{now}{end}")))?;
         *self = RotatedFile::open(self.config.clone())?;
         self.remove_oldest()

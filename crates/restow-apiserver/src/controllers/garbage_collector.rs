@@ -49,6 +49,7 @@ const WORKERS: usize = 16;
 pub(crate) async fn collect_garbage(handlers: Arc<Handlers>) {
     let Ok(leader_lock) = LeaderLock::new("garbage-collector", handlers.objects().store().clone()) else { return };
     tokio::select! {
+        biased;
         () = hold_and_collect(&handlers, &leader_lock) => {}
         // Another server takes over at once, and need not wait until the lock expires.
         () = handlers.core.stopping() => leader_lock.release().await,
@@ -295,7 +296,7 @@ impl GcDecision<'_> {
         let going = if let ObjectChange::Write(unblocked) = &unblocked { unblocked } else { object };
         let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let strategy = self.call.resource.strategy.as_ref();
-        let change = deletion::decide(strategy, going, &options, jiff::Timestamp::now());
+        let change = deletion::decide(strategy, going, &options, restow_host::now());
         if matches!(change, ObjectChange::Keep) {
             return Ok(unblocked);
         }

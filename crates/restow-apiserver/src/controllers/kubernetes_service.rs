@@ -238,7 +238,7 @@ impl ObjectDecision for Put<'_> {
             }
             None => {
                 let fields = object.metadata_mut();
-                fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+                fields.insert("uid".into(), restow_host::uuid().to_string().into());
                 fields.insert("creationTimestamp".into(), object_meta::now().into());
                 if object.kind() == "Service" {
                     self.claims = allocation::claim(self.core, &object).await?;

@@ -23,7 +23,7 @@ impl LeaderLock {
     pub(super) fn new(task: &str, store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let key = Key::try_from(format!("/restow/leaders/{task}"));
         let key = key.map_err(|error| StoreError::Invalid(error.to_string()))?;
-        Ok(LeaderLock { store, key, name: uuid::Uuid::new_v4().to_string() })
+        Ok(LeaderLock { store, key, name: restow_host::uuid().to_string() })
     }
 
     /// Takes or renews the key; returns whether this server holds it now.

@@ -83,6 +83,7 @@ pub(crate) async fn empty_namespaces(handlers: Arc<Handlers>) {
             }
         }
         tokio::select! {
+            biased;
             Some((name, outcome)) = passes.next() => {
                 under_way.remove(&name);
                 log_outcome(&name, &outcome, retries.get(&name));

@@ -65,7 +65,7 @@ impl ConvertByWebhook {
 
     /// Sends one review.
     async fn review(&self, objects: &[Object], target: &str) -> Result<Vec<Object>, Refusal> {
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = restow_host::uuid().to_string();
         let review = Review {
             kind: "ConversionReview",
             api_version: self.review,

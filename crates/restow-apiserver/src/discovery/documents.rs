@@ -66,7 +66,7 @@ impl Documents {
         let cell = self.cell(registry, &name);
         let making = || async {
             let registry = registry.clone();
-            let made = tokio::task::spawn_blocking(move || make(&registry).map(Document::new)).await;
+            let made = restow_host::run_blocking(move || make(&registry).map(Document::new)).await;
             made.ok().flatten().ok_or(())
         };
         let found = cell.get_or_try_init(making).await.cloned().ok();

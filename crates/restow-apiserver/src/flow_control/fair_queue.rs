@@ -311,7 +311,7 @@ mod tests {
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let work = |user: &'static str, bytes: usize| {
             let (queue, running, most) = (queue.clone(), running.clone(), most.clone());
-            tokio::spawn(async move {
+            restow_host::spawn(async move {
                 let work = async {
                     wait_for_turn(bytes).await;
                     for _ in 0..100 {
@@ -344,7 +344,7 @@ mod tests {
             let (end, ended) = std::sync::mpsc::channel::<()>();
             let (start, begun) = oneshot::channel();
             let queue = queue.clone();
-            heavy.push(tokio::spawn(async move {
+            heavy.push(restow_host::spawn(async move {
                 let work = async move {
                     wait_for_turn(LIGHT_BYTES).await;
                     start.send(()).unwrap();
@@ -360,10 +360,10 @@ mod tests {
         }
         let light = queue.clone();
         let light =
-            tokio::spawn(async move { light.run(&of("user-0"), async { wait_for_turn(LIGHT_BYTES - 1).await }).await });
+            restow_host::spawn(async move { light.run(&of("user-0"), async { wait_for_turn(LIGHT_BYTES - 1).await }).await });
         light.await.unwrap();
         let exempt = queue.clone();
-        tokio::spawn(async move { exempt.run(&Flow::Exempt, wait_for_turn(LIGHT_BYTES)).await }).await.unwrap();
+        restow_host::spawn(async move { exempt.run(&Flow::Exempt, wait_for_turn(LIGHT_BYTES)).await }).await.unwrap();
         for end in ends {
             end.send(()).unwrap();
         }

@@ -327,7 +327,7 @@ mod tests {
         let in_flight = Arc::new(limits(1, 1));
         let (anyone, write) = (user("anna", &[]), of("DELETE", "/api/v1/namespaces/a/pods/b"));
         let first = in_flight.acquire(&anyone, &write).await.unwrap();
-        let waiting = tokio::spawn({
+        let waiting = restow_host::spawn({
             let in_flight = in_flight.clone();
             async move { in_flight.acquire(&anyone, &write).await.map(|_| ()) }
         });

@@ -130,7 +130,7 @@ fn removed(call: &Call<'_>, mut object: Object) -> Object {
     if !call.resource.strategy.returns_deleted() {
         return success(call, &object);
     }
-    call.resource.strategy.finish_deletion(&mut object, jiff::Timestamp::now());
+    call.resource.strategy.finish_deletion(&mut object, restow_host::now());
     object
 }
 
@@ -155,7 +155,7 @@ impl ObjectDecision for DeleteDecision<'_> {
             admission::admit_removal(&self.call.admission(), old, self.options.dry_run).await?;
         }
         let strategy = self.call.resource.strategy.as_ref();
-        Ok(deletion::decide(strategy, old, self.options, jiff::Timestamp::now()))
+        Ok(deletion::decide(strategy, old, self.options, restow_host::now()))
     }
 }
 

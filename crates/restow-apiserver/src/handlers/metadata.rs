@@ -33,7 +33,7 @@ pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), Ap
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink"] {
         metadata.remove(field);
     }
-    metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("uid".into(), restow_host::uuid().to_string().into());
     metadata.insert("creationTimestamp".into(), now().into());
     if call.resource.strategy.has_generation() {
         metadata.insert("generation".into(), 1.into());

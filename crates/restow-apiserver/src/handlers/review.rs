@@ -12,7 +12,7 @@ use restow_auth::service_account::{Account, IssueError};
 
 /// Evaluates a review.
 pub(super) async fn review(call: &Call<'_>, kind: ReviewKind) -> Result<HandlerResponse, ApiError> {
-    let now = jiff::Timestamp::now();
+    let now = restow_host::now();
     let access = call.handlers.access();
     let posted = body::object(call)?.into_value();
     let reviewed = match kind {
@@ -46,7 +46,7 @@ pub(super) async fn token(call: &Call<'_>) -> Result<HandlerResponse, ApiError> 
         request = decoded.value;
     }
     let request = subresource::admit(call, request).await?.into_value();
-    let issued = tokens.issue(&request, &account, access, jiff::Timestamp::now());
+    let issued = tokens.issue(&request, &account, access, restow_host::now());
     let issued = issued.map_err(|error| issue_error(call, error))?;
     if let Some(warning) = issued.warning {
         call.warn(warning);

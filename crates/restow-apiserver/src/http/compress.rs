@@ -53,7 +53,7 @@ fn gzip_chunks(
             Some(Ok(part)) => part,
             None => return Some((encoder.finish().map(Bytes::from).map_err(|_| Interrupted), None)),
         };
-        let work = tokio::task::spawn_blocking(move || {
+        let work = restow_host::run_blocking(move || {
             encoder.write_all(&part)?;
             let compressed = std::mem::take(encoder.get_mut());
             io::Result::Ok((encoder, compressed))

@@ -147,7 +147,7 @@ mod tests {
         let write_gate = Arc::new(WriteGate::new(encoding("v1")));
         let first = write_gate.encoding();
         let pass = write_gate.enter(&first).await.unwrap().unwrap();
-        let switching = tokio::spawn({
+        let switching = restow_host::spawn({
             let write_gate = write_gate.clone();
             async move {
                 let _halt = write_gate.halt().await;

@@ -82,7 +82,7 @@ mod tests {
     async fn a_client_that_reads_is_served_and_one_that_does_not_is_dropped() {
         let (mut client, server) = tokio::io::duplex(16);
         let mut server = StallTimeout::new(server, Duration::from_secs(600));
-        let sending = tokio::spawn(async move { server.write_all(&[7; 64]).await });
+        let sending = restow_host::spawn(async move { server.write_all(&[7; 64]).await });
         client.read_exact(&mut [0; 64]).await.unwrap();
         sending.await.unwrap().unwrap();
 

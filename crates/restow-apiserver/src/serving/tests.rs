@@ -65,7 +65,7 @@ async fn listen(limits: ConnectionLimits, authenticates: bool) -> (SocketAddr, A
     let address = listener.local_addr().unwrap();
     let echo = Arc::new(Echo { watches: Mutex::default(), authenticates });
     let handler = echo.clone();
-    tokio::spawn(async move {
+    restow_host::spawn(async move {
         serve(listener, Transport::Plain, limits, handler, std::future::pending(), || {}).await;
     });
     (address, echo)
@@ -182,7 +182,7 @@ async fn a_stopped_listener_lets_requests_finish() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let limits = ConnectionLimits { drain_timeout: LONG, ..limits() };
     let serving = serve(listener, Transport::Plain, limits, echo.clone(), stopped.map(|_| ()), || {});
-    let serving = tokio::spawn(serving);
+    let serving = restow_host::spawn(serving);
     let mut watch = connect(address, WATCH).await;
     until(&mut watch, "200 OK").await;
     let mut idle = connect(address, GET).await;

@@ -275,7 +275,7 @@ impl ObjectDecision for DeleteOrMark {
             return Ok(ObjectChange::Keep);
         }
         let mut marked = object.clone();
-        mark(&mut marked, 0, jiff::Timestamp::now());
+        mark(&mut marked, 0, restow_host::now());
         Ok(ObjectChange::Write(marked))
     }
 }

@@ -7,7 +7,7 @@
 use crate::resource::codec::Opening;
 use bytes::Bytes;
 use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub struct WatchCache {
 }
 
 struct State {
-    rings: HashMap<String, Arc<Ring>>,
+    rings: BTreeMap<String, Arc<Ring>>,
     /// Every change after this revision has been seen.
     since: Revision,
     /// The latest revision of a history that was lost. Until the present history has reached it, a revision that has not been
@@ -114,7 +114,7 @@ impl WatchCache {
     ) -> Result<(Arc<Self>, impl Future<Output = ()> + Send + 'static), StoreError> {
         let since = store.status().await?.revision;
         let (reached, _) = watch::channel(since);
-        let state = State { rings: HashMap::new(), since, lost: Revision::ZERO };
+        let state = State { rings: BTreeMap::new(), since, lost: Revision::ZERO };
         let (state, losses) = (Mutex::new(state), watch::Sender::new(0));
         let watch_cache =
             Arc::new(WatchCache { state, reached, losses, held_bytes: Arc::default(), max_bytes: ALL_BYTES });
@@ -212,7 +212,7 @@ impl WatchCache {
     }
 
     fn publish(&self, events: Vec<Event>) {
-        let mut folders: HashMap<String, Vec<CacheEvent>> = HashMap::new();
+        let mut folders: BTreeMap<String, Vec<CacheEvent>> = BTreeMap::new();
         for event in events {
             let Some(folder) = folder_of(event.key()).map(str::to_string) else { continue };
             folders.entry(folder).or_default().push(event.into());

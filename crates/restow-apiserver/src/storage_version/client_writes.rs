@@ -8,7 +8,6 @@ use super::keys;
 use super::lease_watch::{IDENTITY_LABEL, ServerList};
 use crate::error::ApiError;
 use crate::resource::{Origin, Resource};
-use jiff::Timestamp;
 use restow_api::internal_apiserver::StorageVersion;
 use restow_apimachinery::object::Object;
 use restow_rules::set_common_encoding_version;
@@ -53,7 +52,7 @@ impl Agreement {
             &mut written.status,
             written.metadata.generation,
             &servers.participants,
-            Timestamp::now(),
+            restow_host::now(),
         );
         object.set("status", serde_json::to_value(&written.status).ok());
         Ok(servers.no_server_joined.into_iter().collect())

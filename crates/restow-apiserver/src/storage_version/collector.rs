@@ -7,10 +7,9 @@ use super::identity_lease::HeldLease;
 use super::lease_watch::{self, Leases, watch_one};
 use super::{Agreement, AgreementError, RegistrationState, elections, keys};
 use crate::storage::watch_cache::{Subscription, WatchCache};
-use jiff::Timestamp;
 use restow_api::internal_apiserver::StorageVersion;
 use restow_api::{MicroTime, ResourceVersion, ServerId, Time};
-use restow_clock::Moment;
+use restow_host::Moment;
 use restow_rules::LeaseWatch;
 use restow_rules::collect::{CollectEffect, CollectSnapshot, MOST_DROPPED, plan};
 use restow_store::{Compare, KeyRange, RangeRequest, Revision, Txn, TxnOutcome};
@@ -129,7 +128,7 @@ impl Collector<'_> {
         }
         let snapshot = CollectSnapshot { storage_versions, leases: Some(leases), unread };
         let (mut complete, mut partial) = (true, false);
-        for effect in plan(&snapshot, Timestamp::now()) {
+        for effect in plan(&snapshot, restow_host::now()) {
             partial |= matches!(&effect, CollectEffect::UpdateStorageVersion { absent_leases, .. }
                 if absent_leases.len() >= MOST_DROPPED);
             complete &= self.act(held_lease, effect, &snapshot, &no_server_joined).await?;
@@ -187,12 +186,12 @@ impl Collector<'_> {
         if own && self.renewed.is_some_and(|renewed| renewed.elapsed() < LEADER_RENEW_INTERVAL) {
             return Ok(true);
         }
-        let (now, begun) = (Timestamp::now(), Moment::now());
+        let (now, begun) = (restow_host::now(), Moment::now());
         let mut metadata = serde_json::to_value(&lease.metadata).unwrap_or_default();
         metadata["name"] = LEADER_LEASE.into();
         metadata["namespace"] = "kube-system".into();
         if lease.metadata.uid.is_empty() {
-            metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
+            metadata["uid"] = restow_host::uuid().to_string().into();
             metadata["creationTimestamp"] = json!(Time::new(now));
         }
         let transitions = lease.spec.lease_transitions.unwrap_or_default() + i64::from(!own);

@@ -272,7 +272,7 @@ fn with_preconditions(
 /// An election without votes.
 fn new_election(location: &GroupResource) -> Election {
     let mut object = Election::new(location);
-    object.metadata.uid = uuid::Uuid::new_v4().to_string();
-    object.metadata.creation_timestamp = Some(Time::new(jiff::Timestamp::now()));
+    object.metadata.uid = restow_host::uuid().to_string();
+    object.metadata.creation_timestamp = Some(Time::new(restow_host::now()));
     object
 }

@@ -63,7 +63,7 @@ impl Agreement {
                 let removal = Txn::new().when(Compare::mod_revision(&key, found.entry.mod_revision)).delete(&key);
                 self.store.txn(removal).await?;
             }
-            let (uid, since) = (uuid::Uuid::new_v4().to_string(), Timestamp::now());
+            let (uid, since) = (restow_host::uuid().to_string(), restow_host::now());
             let value = keys::encode(self.lease(&uid, since))?;
             let joined = keys::key(keys::JOINED.to_string())?;
             let creation =
@@ -125,7 +125,7 @@ impl Agreement {
             "spec": {
                 "holderIdentity": self.holder,
                 "leaseDurationSeconds": self.config.lease_duration.as_secs().max(1),
-                "renewTime": MicroTime::new(Timestamp::now()),
+                "renewTime": MicroTime::new(restow_host::now()),
             },
         })
     }

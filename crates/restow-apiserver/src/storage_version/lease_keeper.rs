@@ -4,7 +4,7 @@ use super::identity_lease::{HeldLease, Renewal, Takeover};
 use super::registrar::jittered;
 use super::{Agreement, AgreementError, RegistrationState};
 use crate::resource::Membership;
-use restow_clock::Moment;
+use restow_host::Moment;
 use restow_rules::{LeaseWatch, Rejoin};
 use restow_store::Txn;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ pub(super) async fn run(agreement: Arc<Agreement>) {
     let mut pause = Duration::from_millis(20);
     loop {
         let joined = tokio::select! {
+            biased;
             joined = agreement.join(takeover, &mut watch) => joined,
             () = agreement.left() => return,
         };
@@ -41,6 +42,7 @@ pub(super) async fn run(agreement: Arc<Agreement>) {
                 agreement.suspend();
                 let wait = jittered(rejoin.lost_after(joined.elapsed()));
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(wait) => {}
                     () = agreement.left() => return,
                 }
@@ -63,6 +65,7 @@ impl Agreement {
         let held_lease = self.take_lease(takeover, watch).await?;
         // Reporting everything can take longer than the lease duration.
         tokio::select! {
+            biased;
             reported = self.report_everything(&held_lease) => reported?,
             () = self.renew_until_lost(&held_lease) => return Err(AgreementError::LeaseLost(self.config.identity.clone())),
         }
@@ -112,6 +115,7 @@ impl Agreement {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let held = tokio::select! {
+                biased;
                 () = self.left() => return,
                 _ = ticks.tick() => self.renew_lease(held_lease).await.map(|renewal| renewal == Renewal::Renewed),
                 // Not every fence compares the lease, so the lease is only checked.

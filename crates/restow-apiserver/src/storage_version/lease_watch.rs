@@ -3,7 +3,7 @@
 use super::{AgreementError, keys};
 use crate::storage::key_pages::name_of;
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
-use restow_clock::since_boot;
+use restow_host::since_boot;
 use restow_rules::collect::IdentityLease;
 use restow_rules::{LeaseWatch, Participants, ReadTime, SeenLease};
 use restow_store::{Compare, Entry, RangeRequest, Revision, Store, StoreExt};

@@ -20,7 +20,8 @@ use restow_rules::{Disagreement, disagreement, is_reported};
 use restow_store::{Entry, KeyRange, RangeRequest};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often long disagreements and missing reports are checked, and the pause after a failure.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -97,7 +98,7 @@ impl Collector for Disagreements {
         let name = "apiserver_storage_version_disagreement_seconds";
         let help = "How long the API servers have stored a resource in different versions; 0 while they agree.";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        let now = Timestamp::now();
+        let now = restow_host::now();
         for (name, status) in self.all().iter() {
             let Some(resource) = keys::resource_of(name) else { continue };
             let lasted = status.disagreement.as_ref().map_or(0.0, |found| found.lasted(now).as_secs_f64());
@@ -163,7 +164,7 @@ impl Reconciler<'_> {
                     events.iter().for_each(|event| self.observe(name_of(&event.key), event.current.as_ref()));
                 }
                 Err(_) => {
-                    self.agreement.disagreements.warn_of_long_ones(Timestamp::now());
+                    self.agreement.disagreements.warn_of_long_ones(restow_host::now());
                     self.agreement.report_pending().await;
                 }
             }
@@ -172,7 +173,7 @@ impl Reconciler<'_> {
     }
 
     fn observe(&mut self, name: &str, entry: Option<&Entry>) {
-        let now = Timestamp::now();
+        let now = restow_host::now();
         let object = entry.and_then(|entry| keys::read::<StorageVersion>(entry).ok());
         self.agreement.disagreements.observe(name, object.as_ref(), now);
         let Some(resource) = keys::resource_of(name) else { return };
@@ -255,7 +256,7 @@ impl Agreement {
         let key = keys::storage_version_key(resource)?;
         let found = restow_store::StoreExt::get(self.store.as_ref(), &key).await?;
         let object = found.as_ref().and_then(|entry| keys::read::<StorageVersion>(entry).ok());
-        if self.is_up_to_date(resource, object.as_ref(), Timestamp::now()) {
+        if self.is_up_to_date(resource, object.as_ref(), restow_host::now()) {
             return Ok(Repair::None);
         }
         let registrar = self.registrar(&held_lease);

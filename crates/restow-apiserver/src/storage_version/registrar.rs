@@ -10,7 +10,6 @@ use super::{Agreement, AgreementError, keys};
 use crate::resource::{Membership, Resource};
 use crate::storage::key_pages::name_of;
 use futures::{StreamExt, TryStreamExt};
-use jiff::Timestamp;
 use rand::Rng;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 use restow_api::{GroupResource, ServerId, Time};
@@ -174,7 +173,7 @@ impl Registrar<'_> {
         let report = self.agreement.current_report(resource, storage)?;
         self.shut_out_unanswered_writes(location, &writers, Some(&report))?;
         let decide = |current: Option<&StorageVersion>, participants: &Participants| {
-            let registration = register(current, participants, &report, Timestamp::now());
+            let registration = register(current, participants, &report, restow_host::now());
             match current.is_some_and(|object| object.status == registration.status) {
                 // The entry existed after the lease was taken, and no server removes it while the lease exists.
                 true => StatusChange::Unchanged,
@@ -343,7 +342,7 @@ impl Registrar<'_> {
 /// What to do with a StorageVersion when this server withdraws its entry.
 fn withdrawal(current: Option<&StorageVersion>, participants: &Participants, own: &ServerId) -> StatusChange {
     let Some(object) = current else { return StatusChange::Unchanged };
-    match withdraw(object, participants, own, Timestamp::now()) {
+    match withdraw(object, participants, own, restow_host::now()) {
         Collected::Keep => StatusChange::Unchanged,
         Collected::Update { status, dropped: _ } => StatusChange::Write(status, Vec::new()),
         Collected::Delete { dropped: _ } => StatusChange::Delete(Vec::new()),
@@ -353,8 +352,8 @@ fn withdrawal(current: Option<&StorageVersion>, participants: &Participants, own
 /// A StorageVersion without entries.
 fn new_storage_version(location: &GroupResource) -> StorageVersion {
     let mut object = StorageVersion::new(location);
-    object.metadata.uid = uuid::Uuid::new_v4().to_string();
-    object.metadata.creation_timestamp = Some(Time::new(Timestamp::now()));
+    object.metadata.uid = restow_host::uuid().to_string();
+    object.metadata.creation_timestamp = Some(Time::new(restow_host::now()));
     object
 }
 
@@ -366,5 +365,5 @@ pub(super) async fn pause(attempt: usize) {
 
 /// A random part of a duration.
 pub(super) fn jittered(longest: Duration) -> Duration {
-    longest.mul_f64(rand::rng().random_range(0.1..=1.0))
+    longest.mul_f64(restow_host::random().random_range(0.1..=1.0))
 }

@@ -11,7 +11,6 @@ use crate::migration::{MigrationChannels, MigrationOptions, MigrationReport, mig
 use crate::request::RequestError;
 use crate::runner::{Progress, RunControl};
 use futures::StreamExt;
-use jiff::Timestamp;
 use kube::api::{Api, ApiResource, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, Object};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -87,7 +86,7 @@ pub(super) async fn follow(context: Context, queue: Arc<ReconcileQueue>) {
                 let Some(uid) = migration.metadata.uid.clone() else { continue };
                 running.retain(|_, task| !task.0.is_finished());
                 if is_live(&migration) && !running.contains_key(&uid) {
-                    let task = tokio::spawn(carry_out(context.clone(), Arc::clone(&queue), migration));
+                    let task = restow_host::spawn(carry_out(context.clone(), Arc::clone(&queue), migration));
                     running.insert(uid, Running(task));
                 }
             }
@@ -198,7 +197,7 @@ fn ended(migration: &InTreeMigration, result: &str, words: &str) -> Value {
 fn condition(migration: &InTreeMigration, kind: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({
         "type": kind, "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": restow_api::Time::new(Timestamp::now()),
+        "lastTransitionTime": restow_api::Time::new(restow_host::now()),
         "observedGeneration": migration.metadata.generation.unwrap_or(0),
     })
 }

@@ -5,12 +5,11 @@
 
 use super::{Context, reconcile_loop, stopped};
 use crate::request::RequestError;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
 use restow_api::ResourceVersion;
-use restow_clock::{Moment, since_boot};
+use restow_host::{Moment, since_boot};
 use restow_rules::leader_election::{LeaseAction, LeaseView, lease_action};
 use restow_rules::{LeaseWatch, ReadTime, SeenLease};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +64,7 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
                 if acting.is_none() {
                     tracing::info!("{me} leads");
                     let (end, ended) = watch::channel(false);
-                    acting = Some((end, tokio::spawn(reconcile_loop(context.clone(), ended))));
+                    acting = Some((end, restow_host::spawn(reconcile_loop(context.clone(), ended))));
                 }
             }
             Ok(false) => stop_leading(&mut acting).await,
@@ -77,6 +76,7 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
             }
         }
         tokio::select! {
+            biased;
             () = tokio::time::sleep(interval) => {}
             () = stopped(&mut stop) => break,
         }
@@ -115,7 +115,7 @@ async fn acquire_or_renew(
     if lease_action == LeaseAction::Wait {
         return Ok(false);
     }
-    let now = MicroTime(Timestamp::now());
+    let now = MicroTime(restow_host::now());
     let old = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
     let is_renewal = lease_action == LeaseAction::Renew;
     let spec = LeaseSpec {

@@ -103,7 +103,7 @@ impl Metrics {
             }
             Some(_) if is_known => false,
             Some(_) => {
-                gauge.set(Timestamp::now().as_second());
+                gauge.set(restow_host::now().as_second());
                 true
             }
         }

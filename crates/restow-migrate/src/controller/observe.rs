@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use kube::api::DeleteParams;
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
-use restow_clock::Moment;
+use restow_host::Moment;
 use restow_rules::migrate::marks::{MARK_TIMEOUT, MigrationMark, is_stale};
 use restow_rules::trigger::{Continuity, KnownMigration, ObservedVersions, Retry, TriggerPolicy, TriggerSnapshot};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// The state that one reconcile is based on.
 pub(super) struct ClusterView {
@@ -210,7 +210,7 @@ pub(super) async fn remove_stale_marks(
             continue;
         }
         if !is_stale(&holder.text, holder.seen_at.elapsed()) {
-            due = Timestamp::now().checked_add(MARK_TIMEOUT).ok();
+            due = restow_host::now().checked_add(MARK_TIMEOUT).ok();
             continue;
         }
         tracing::info!("{resource}: no migration is under way; taking its mark away");

@@ -17,7 +17,7 @@ use kube::core::{GroupVersionKind, Object};
 use kube::runtime::{WatchStreamExt, watcher};
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
-use restow_clock::Moment;
+use restow_host::{Moment, inherit};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,14 +104,15 @@ impl ReconcileQueue {
     /// Waits for the next request. Requests within a few milliseconds are merged.
     pub(super) async fn next(&self) -> ReconcileRequest {
         loop {
-            let due = self.lock().due.map(|due| due.duration_since(Timestamp::now()));
+            let due = self.lock().due.map(|due| due.duration_since(restow_host::now()));
             let due = due.map(|due| Duration::try_from(due).unwrap_or_default());
             tokio::select! {
-                () = self.notify.notified() => {}
+                biased;
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {
                     self.lock().due = None;
                     return ReconcileRequest::all();
                 }
+                () = self.notify.notified() => {}
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
             let request = std::mem::take(&mut self.lock().pending);
@@ -127,7 +128,7 @@ impl ReconcileQueue {
         let encodings = state.encodings.remove(resource).unwrap_or_default();
         let hashes = encodings.iter().map(|encoding| hash_of(encoding, kind)).collect();
         let is_unbroken = !state.followed.insert(resource.clone());
-        let looked_at = state.looked_at.get(resource).and_then(|at| Timestamp::now().checked_sub(at.elapsed()).ok());
+        let looked_at = state.looked_at.get(resource).and_then(|at| restow_host::now().checked_sub(at.elapsed()).ok());
         SinceLastPass { hashes, encodings, is_unbroken, looked_at }
     }
 
@@ -163,19 +164,19 @@ pub(super) fn watch_cluster(context: &Context, queue: Arc<ReconcileQueue>) -> to
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let reported: Api<Object<Value, StorageVersionStatus>> = Api::all_with(client, &storage_version_api());
-    tokio::spawn(async move {
+    restow_host::spawn(async move {
         let mut watches = JoinSet::new();
-        watches.spawn(watch_crds(crds, Arc::clone(&queue)));
-        watches.spawn(watch_migrations(migrations, Arc::clone(&queue)));
-        watches.spawn(watch_reports(reported, Arc::clone(&queue)));
+        watches.spawn(inherit(watch_crds(crds, Arc::clone(&queue))));
+        watches.spawn(inherit(watch_migrations(migrations, Arc::clone(&queue))));
+        watches.spawn(inherit(watch_reports(reported, Arc::clone(&queue))));
         let slice_sign = |slice: &EndpointSlice| format!("{:?}", slice.metadata.generation);
-        watches.spawn(watch_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&queue)));
+        watches.spawn(inherit(watch_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&queue))));
         // A Restow API server that restarts, perhaps as another release, keeps the name of its lease and changes the
         // holder. A kube-apiserver before 1.35 keeps both, but removes its endpoint when it shuts down gracefully. If one
         // ends without that, the next resync notices it.
         let lease_sign =
             |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
-        watches.spawn(watch_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, queue));
+        watches.spawn(inherit(watch_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, queue)));
         while watches.join_next().await.is_some() {}
     })
 }

@@ -1,7 +1,6 @@
 //! Whether a migration may run: pause annotations and maintenance windows.
 
 use crate::runner::RunControl;
-use jiff::Timestamp;
 use restow_rules::migrate::maintenance_window::{self, MaintenanceWindow};
 use restow_rules::trigger::PAUSED_ANNOTATION;
 use std::time::Duration;
@@ -21,14 +20,15 @@ pub(super) fn within(
     mut control: watch::Receiver<RunControl>,
 ) -> (watch::Receiver<RunControl>, JoinHandle<()>) {
     let (sender, within) = watch::channel(effective(*control.borrow_and_update(), &windows));
-    let task = tokio::spawn(async move {
+    let task = restow_host::spawn(async move {
         loop {
             let command = *control.borrow_and_update();
             let now = effective(command, &windows);
             sender.send_if_modified(|sent| std::mem::replace(sent, now) != now);
-            let change = maintenance_window::until_change(&windows, Timestamp::now());
+            let change = maintenance_window::until_change(&windows, restow_host::now());
             let change = change.map(|change| Duration::try_from(change).unwrap_or(Duration::from_secs(1)));
             tokio::select! {
+                biased;
                 changed = control.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(change.unwrap_or_default()), if change.is_some() => {}
                 () = sender.closed() => return,
@@ -40,7 +40,7 @@ pub(super) fn within(
 
 fn effective(command: RunControl, windows: &[MaintenanceWindow]) -> RunControl {
     match command {
-        RunControl::Run if maintenance_window::wait(windows, Timestamp::now()).is_none() => RunControl::Run,
+        RunControl::Run if maintenance_window::wait(windows, restow_host::now()).is_none() => RunControl::Run,
         _ => RunControl::Stop,
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         passed.wait_for(|command| *command == RunControl::Stop).await.unwrap();
 
         // A window that is twelve hours away.
-        let hour = (Timestamp::now().as_second() / 3600 + 12) % 24;
+        let hour = (restow_host::now().as_second() / 3600 + 12) % 24;
         let closed: MaintenanceWindow = format!("{hour:02}:00-{hour:02}:30").parse().unwrap();
         let (_sender, control) = watch::channel(RunControl::Run);
         let (passed, _task) = within(vec![closed], control);

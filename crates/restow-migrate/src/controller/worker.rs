@@ -12,7 +12,7 @@ use crate::migration::{
 use crate::request::RequestError;
 use crate::runner::{Progress, RunControl};
 use crate::step::MigrationStep;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::{
@@ -23,7 +23,8 @@ use restow_rules::migrate::maintenance_window;
 use restow_rules::trigger::Backoff as WaitPolicy;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -147,7 +148,7 @@ impl MigrationWorker {
     fn report_start(&self) -> JoinHandle<()> {
         let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
         let words = format!("rewriting the stored objects of {}{target}", self.resource);
-        tokio::spawn(publish(self.context.clone(), self.migration.clone(), EventReason::Started, words))
+        restow_host::spawn(publish(self.context.clone(), self.migration.clone(), EventReason::Started, words))
     }
 
     /// Records why the migration waits, and waits, longer each time that an attempt rewrote nothing.
@@ -164,6 +165,7 @@ impl MigrationWorker {
         self.write(&waiting_status(MigrationCondition::WAITING, &waiting.words, counts)).await;
         let wait = Duration::try_from(WAIT.after(self.fruitless)).unwrap_or_default();
         tokio::select! {
+            biased;
             () = tokio::time::sleep(wait) => {}
             _ = self.control.changed() => {}
         }
@@ -182,7 +184,7 @@ impl MigrationWorker {
         options.settled = EarlierAttempt::of(&wire);
         let (end, ended) = oneshot::channel();
         let seen = progress.subscribe();
-        let saver = tokio::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen, ended));
+        let saver = restow_host::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen, ended));
         let (control, watcher) = within(self.context.config.windows.clone(), self.control.clone());
         let report =
             migrate(&self.context.cluster, &self.resource, options, MigrationChannels { control, progress }).await;
@@ -202,6 +204,7 @@ impl MigrationWorker {
             let counts = progress.borrow().counts;
             self.write(&waiting_status(reason, words, counts)).await;
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
                 _ = self.control.changed() => {}
             }
@@ -211,7 +214,7 @@ impl MigrationWorker {
     /// Why nothing may be rewritten now, and the maximum wait; `None` if it may, or if the migration is stopped.
     fn why_not_now(&mut self) -> Option<(&'static str, &'static str, Option<Duration>)> {
         let command = *self.control.borrow_and_update();
-        let window = maintenance_window::wait(&self.context.config.windows, Timestamp::now());
+        let window = maintenance_window::wait(&self.context.config.windows, restow_host::now());
         let wait = window.and_then(|wait| Duration::try_from(wait).ok());
         match (command, &window) {
             (RunControl::Stop, _) | (RunControl::Run, None) => None,
@@ -416,7 +419,7 @@ fn condition(condition_type: &str, status: ConditionStatus, message: &str) -> Mi
     MigrationCondition {
         condition_type: condition_type.to_owned(),
         status,
-        last_update_time: Some(Time::new(Timestamp::now())),
+        last_update_time: Some(Time::new(restow_host::now())),
         reason: String::new(),
         message: message.to_owned(),
     }
@@ -437,8 +440,9 @@ async fn save(
             seen.changed().await
         };
         let is_over = tokio::select! {
-            changed = next => changed.is_err(),
+            biased;
             _ = &mut ended => true,
+            changed = next => changed.is_err(),
         };
         if is_over {
             return;

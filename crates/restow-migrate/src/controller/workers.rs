@@ -72,7 +72,7 @@ impl Workers {
             Err(words) => {
                 // It counts as ended until the next resync.
                 if self.ended.insert(uid) {
-                    tokio::spawn(MigrationWorker::refuse(self.context.clone(), migration, words));
+                    restow_host::spawn(MigrationWorker::refuse(self.context.clone(), migration, words));
                 }
                 return;
             }
@@ -90,7 +90,7 @@ impl Workers {
         let worker =
             MigrationWorker::new(self.context.clone(), migration, resource.clone(), control, Arc::clone(&self.slots));
         let (queue, request) = (Arc::clone(&self.queue), ReconcileRequest::resource(resource.clone()));
-        let handle = tokio::spawn(async move {
+        let handle = restow_host::spawn(async move {
             worker.run().await;
             // Another migration of the same resource may wait for this one.
             queue.enqueue(request);

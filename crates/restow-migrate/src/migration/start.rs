@@ -53,6 +53,7 @@ pub(super) async fn begin(
             }
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(wait) => {}
             () = stopped => {}
         }

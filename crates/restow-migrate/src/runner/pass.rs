@@ -198,6 +198,7 @@ impl Pass<'_> {
             }
         };
         tokio::select! {
+            biased;
             took = probed, if command == RunControl::Run => {
                 let limit = self.pacer.limit();
                 self.pacer.probed(took, in_flight, self.began.elapsed());

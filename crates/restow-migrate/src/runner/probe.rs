@@ -5,7 +5,8 @@ use crate::discovery::StoredResource;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Reads one object repeatedly.
 pub(super) struct Probe {

@@ -7,9 +7,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use futures::stream;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -22,20 +23,40 @@ pub struct ModelStore {
 
 struct Shared {
     model: Mutex<Model>,
-    /// Wakes the watches. Each then reads its new events from the model.
-    changed: watch::Sender<()>,
+    /// Wakes the watches, always in the same order. Each then reads its new events from the model.
+    changed: Notify,
 }
 
 impl ModelStore {
     /// An empty store at revision 1.
     pub fn new(limits: Limits) -> Self {
         let model = Mutex::new(Model::new(Revision::new(1), limits));
-        ModelStore { shared: Arc::new(Shared { model, changed: watch::Sender::new(()) }) }
+        ModelStore { shared: Arc::new(Shared { model, changed: Notify::new() }) }
     }
 
     /// Everything that is stored now, with its history.
     pub fn back_up(&self) -> Model {
         self.shared.model().clone()
+    }
+
+    /// Applies a transaction at once.
+    pub fn apply(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        let outcome = self.shared.apply(&txn)?;
+        if let TxnOutcome::Committed { revision } = outcome {
+            for mutation in txn.then {
+                if let Mutation::Put(put) = mutation
+                    && let Some(time_to_live) = put.time_to_live
+                {
+                    tokio::spawn(expire(Arc::downgrade(&self.shared), put.key, revision, time_to_live));
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Reads the store and its history, without a copy.
+    pub fn read<T>(&self, read: impl FnOnce(&Model) -> T) -> T {
+        read(&self.shared.model())
     }
 
     /// Restores a backup, without notice to the watches.
@@ -59,16 +80,7 @@ impl Store for ModelStore {
 
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
         yield_now().await;
-        let outcome = self.shared.apply(&txn)?;
-        if let TxnOutcome::Committed { revision } = outcome {
-            for mutation in txn.then {
-                if let Mutation::Put(put) = mutation
-                    && let Some(time_to_live) = put.time_to_live
-                {
-                    tokio::spawn(expire(Arc::downgrade(&self.shared), put.key, revision, time_to_live));
-                }
-            }
-        }
+        let outcome = self.apply(txn)?;
         // A call that is canceled here has an unknown outcome, and was applied.
         yield_now().await;
         Ok(outcome)
@@ -76,15 +88,14 @@ impl Store for ModelStore {
 
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
         let next = request.from.unwrap_or_else(|| self.shared.model().revision().next());
-        let changed = self.shared.changed.subscribe();
         let cursor =
-            Cursor { shared: self.shared.clone(), request, next, changed, delivered_at: Instant::now(), ended: false };
+            Cursor { shared: self.shared.clone(), request, next, delivered_at: Instant::now(), ended: false };
         Ok(Watch::new(stream::unfold(cursor, Cursor::advance)))
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.shared.model().compact(revision)?;
-        self.shared.changed.send_replace(());
+        self.shared.changed.notify_waiters();
         Ok(())
     }
 
@@ -112,7 +123,7 @@ impl Shared {
 
     fn apply(&self, txn: &Txn) -> Result<TxnOutcome, StoreError> {
         let outcome = self.model().txn(txn);
-        self.changed.send_replace(());
+        self.changed.notify_waiters();
         outcome
     }
 }
@@ -131,7 +142,6 @@ struct Cursor {
     shared: Arc<Shared>,
     request: WatchRequest,
     next: Revision,
-    changed: watch::Receiver<()>,
     delivered_at: Instant,
     ended: bool,
 }
@@ -143,14 +153,20 @@ impl Cursor {
         }
         loop {
             // What changes from here on wakes the wait below, so nothing slips between looking and waiting.
-            self.changed.borrow_and_update();
+            let shared = self.shared.clone();
+            let mut changed = pin!(shared.changed.notified());
+            changed.as_mut().enable();
             let due = self.request.progress.is_some_and(|idle| self.delivered_at.elapsed() >= idle);
             match self.look() {
                 Ok(batch) if due || !batch.events.is_empty() => {
                     self.delivered_at = Instant::now();
                     return Some((Ok(batch), self));
                 }
-                Ok(_) => self.wait().await,
+                // Only a change or the time of a progress notification ends it.
+                Ok(_) => match self.request.progress {
+                    Some(idle) => drop(tokio::time::timeout_at(self.delivered_at + idle, changed).await),
+                    None => changed.await,
+                },
                 Err(error) => {
                     self.ended = true;
                     return Some((Err(error), self));
@@ -165,15 +181,5 @@ impl Cursor {
         let events = model.events(&self.request.range, self.next, self.request.previous)?;
         self.next = self.next.max(model.revision().next());
         Ok(WatchBatch { revision: model.revision(), events })
-    }
-
-    /// Waits for a change or until a progress notification is due.
-    async fn wait(&mut self) {
-        let changed = self.changed.changed();
-        match self.request.progress {
-            // The sender lives in what this cursor holds, so both kinds of waiting end only with a change or in time.
-            Some(idle) => drop(tokio::time::timeout_at(self.delivered_at + idle, changed).await),
-            None => drop(changed.await),
-        }
     }
 }

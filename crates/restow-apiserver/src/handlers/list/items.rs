@@ -41,7 +41,7 @@ impl ItemWriter {
             resource,
             version: call.version.clone(),
             shape: call.accepted.shape,
-            now: Timestamp::now(),
+            now: restow_host::now(),
             begun: false,
         }
     }

@@ -61,7 +61,7 @@ impl ListStream {
         stall_timeout: Duration,
     ) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move { queue.run(self.run(PartSender { sender, permit, stall_timeout })).await });
+        restow_host::spawn(async move { queue.run(self.run(PartSender { sender, permit, stall_timeout })).await });
         futures::stream::unfold(Some(receiver), |receiver| async {
             let mut receiver = receiver?;
             match receiver.recv().await {

@@ -10,7 +10,7 @@ const STALL: Duration = Duration::from_secs(2);
 async fn client(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
     let stream = TcpStream::connect(address).await.unwrap();
     let (client, connection) = h2::client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap();
-    (client, tokio::spawn(connection))
+    (client, restow_host::spawn(connection))
 }
 
 async fn get(client: &SendRequest<Bytes>, path: &str) -> ResponseFuture {

@@ -103,7 +103,7 @@ pub(super) fn key_changes(old: Option<&Object>, new: Option<&Object>) -> Vec<Mut
 
 async fn free_address(claims: &mut Claims<'_>) -> Result<String, ApiError> {
     for _ in 0..ATTEMPTS {
-        let address = Ipv4Addr::from(FIRST + rand::rng().random_range(FIRST_DYNAMIC..COUNT - 1));
+        let address = Ipv4Addr::from(FIRST + restow_host::random().random_range(FIRST_DYNAMIC..COUNT - 1));
         if claims.take(Claim::Address(address)).await? {
             return Ok(address.to_string());
         }
@@ -134,7 +134,7 @@ async fn wanted_address(claims: &mut Claims<'_>, object: &Object, wanted: &str) 
 
 async fn free_port(claims: &mut Claims<'_>) -> Result<i64, ApiError> {
     for _ in 0..ATTEMPTS {
-        let port = rand::rng().random_range(NODE_PORTS);
+        let port = restow_host::random().random_range(NODE_PORTS);
         if claims.take(Claim::Port(port)).await? {
             return Ok(port);
         }

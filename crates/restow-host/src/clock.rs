@@ -1,9 +1,11 @@
-//! The clock for measuring durations: the time since boot, which also counts the time that the machine was suspended.
+//! The clocks: the time since boot, which also counts the time that the machine was suspended, and the time of day.
 //!
-//! The wall clock can jump and differs between machines, so it is only for timestamps that people read.
+//! The time of day can jump and differs between machines, so it is only for timestamps that people read.
 //! [`std::time::Instant`] stops while the machine is suspended: after a long suspend, the holder of an expired lease would
 //! believe that it still holds it.
 
+use crate::simulated::Process;
+use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, SystemTime};
 
@@ -50,8 +52,19 @@ impl SteadyClock {
 
 /// The time since the machine was booted, including suspended time.
 pub fn since_boot() -> Duration {
-    // It is never negative: the clock begins at zero.
-    Duration::try_from(clock_gettime(CLOCK)).unwrap_or_default()
+    match Process::current() {
+        Some(process) => process.since_boot(),
+        // It is never negative: the clock begins at zero.
+        None => Duration::try_from(clock_gettime(CLOCK)).unwrap_or_default(),
+    }
+}
+
+/// The time of day.
+pub fn now() -> Timestamp {
+    match Process::current() {
+        Some(process) => process.time_of_day(),
+        None => Timestamp::now(),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,332 @@
+//! What is stored, as plain data: objects by their version, reports, CRDs and StorageStates; and the rules about them.
+
+use super::{Finding, Rule};
+use restow_store::Revision;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The key of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectKey {
+    /// The resource as in the name of its StorageVersion: `group.plural`, with `core` for the core group.
+    pub(crate) resource: String,
+    /// The namespace; empty for objects of the cluster.
+    pub(crate) namespace: String,
+    /// The name.
+    pub(crate) name: String,
+}
+
+/// An object as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredObject {
+    /// Its `apiVersion`.
+    pub(crate) version: String,
+    /// All of it.
+    pub(crate) value: Value,
+}
+
+/// The reports about one resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reports {
+    /// What each server encodes.
+    pub(crate) by_server: BTreeMap<String, String>,
+    /// What all encode, if they agree.
+    pub(crate) common: Option<String>,
+}
+
+/// What is stored.
+#[derive(Default)]
+pub(crate) struct Contents {
+    objects: BTreeMap<ObjectKey, StoredObject>,
+    /// How many objects of a resource are stored in a version.
+    versions: BTreeMap<String, BTreeMap<String, usize>>,
+    reports: BTreeMap<String, Reports>,
+    /// When the reports about a resource last changed.
+    reports_changed: BTreeMap<String, Revision>,
+    /// The revision at which a migration began to run.
+    running_since: BTreeMap<String, Revision>,
+}
+
+pub(crate) const STORAGE_VERSIONS: &str = "internal.apiserver.k8s.io.storageversions";
+pub(crate) const CRDS: &str = "apiextensions.k8s.io.customresourcedefinitions";
+pub(crate) const MIGRATIONS: &str = "migration.k8s.io.storageversionmigrations";
+pub(crate) const STATES: &str = "migration.k8s.io.storagestates";
+pub(crate) const LEASES: &str = "coordination.k8s.io.leases";
+const SERVICES: &str = "core.services";
+
+impl ObjectKey {
+    pub(crate) fn new(resource: &str, namespace: &str, name: &str) -> Self {
+        ObjectKey { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Reads a key of the store; `None` if it is not the key of an object.
+    pub(crate) fn parse(key: &[u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(key).ok()?.strip_prefix('/')?.split('/');
+        let (group, plural) = (parts.next()?, parts.next()?);
+        if group == "restow" {
+            return None;
+        }
+        let (first, second) = (parts.next()?, parts.next());
+        let (namespace, name) = second.map_or(("", first), |name| (first, name));
+        Some(ObjectKey::new(&format!("{group}.{plural}"), namespace, name))
+    }
+
+    /// Whether a server has to write such an object before it can report anything.
+    pub(crate) fn precedes_reports(&self) -> bool {
+        self.resource == STORAGE_VERSIONS
+            || self.resource == LEASES && self.namespace == "kube-system"
+            || self.resource.starts_with("kube-apiserver.internal.k8s.io.")
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.resource, self.namespace, self.name)
+    }
+}
+
+impl StoredObject {
+    pub(crate) fn new(value: Value) -> Self {
+        StoredObject { version: value["apiVersion"].as_str().unwrap_or_default().to_owned(), value }
+    }
+
+    /// The mark by which a user recognises what it wrote.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.value["metadata"]["annotations"]["token"].as_str()
+    }
+
+    /// A few words about it, for a story.
+    pub(super) fn summary(&self, key: &ObjectKey) -> String {
+        let status = &self.value["status"];
+        match key.resource.as_str() {
+            STORAGE_VERSIONS => {
+                let reports = Reports::of(&self.value);
+                format!("common {:?}, {:?}", reports.common, reports.by_server)
+            }
+            CRDS => {
+                let versions = self.value["spec"]["versions"].as_array().into_iter().flatten();
+                let versions: Vec<String> = versions
+                    .map(|version| {
+                        let stored = if version["storage"] == true { " (storage)" } else { "" };
+                        format!("{}{stored}", version["name"].as_str().unwrap_or_default())
+                    })
+                    .collect();
+                format!("versions {versions:?}, storedVersions {}", status["storedVersions"])
+            }
+            STATES => format!("persisted {}, current {}", status["persistedStorageVersionHashes"], status["currentStorageVersionHash"]),
+            MIGRATIONS => format!("conditions {}", status["conditions"]),
+            _ => format!("in {}, token {:?}", self.version, self.token()),
+        }
+    }
+}
+
+impl Reports {
+    fn of(object: &Value) -> Self {
+        let entries = object["status"]["storageVersions"].as_array().into_iter().flatten();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let by_server = entries.map(|entry| (text(&entry["apiServerID"]), text(&entry["encodingVersion"]))).collect();
+        let common = object["status"]["commonEncodingVersion"].as_str().map(str::to_owned);
+        Reports { by_server, common }
+    }
+}
+
+impl Contents {
+    pub(crate) fn object(&self, key: &ObjectKey) -> Option<&StoredObject> {
+        self.objects.get(key)
+    }
+
+    /// All objects of a resource.
+    pub(crate) fn objects_of<'c>(&'c self, resource: &str) -> impl Iterator<Item = (&'c ObjectKey, &'c StoredObject)> {
+        let from = ObjectKey::new(resource, "", "");
+        let resource = resource.to_owned();
+        self.objects.range(from..).take_while(move |(key, _)| key.resource == resource)
+    }
+
+    pub(crate) fn reports(&self, resource: &str) -> Option<&Reports> {
+        self.reports.get(resource)
+    }
+
+    /// All reports.
+    pub(crate) fn all_reports(&self) -> &BTreeMap<String, Reports> {
+        &self.reports
+    }
+
+    /// The versions in which objects of a resource are stored.
+    pub(crate) fn stored_versions(&self, resource: &str) -> impl Iterator<Item = &String> {
+        self.versions.get(resource).into_iter().flatten().filter(|(_, count)| **count > 0).map(|(version, _)| version)
+    }
+
+    /// Takes up a change, and checks what must be true afterwards.
+    pub(super) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
+        let before = match after.clone() {
+            Some(object) => self.objects.insert(key.clone(), object),
+            None => self.objects.remove(&key),
+        };
+        let counts = self.versions.entry(key.resource.clone()).or_default();
+        if let Some(before) = &before
+            && let Some(count) = counts.get_mut(&before.version)
+        {
+            *count -= 1;
+        }
+        if let Some(after) = &after {
+            *counts.entry(after.version.clone()).or_default() += 1;
+        }
+        match (key.resource.as_str(), &after) {
+            (STORAGE_VERSIONS, after) => {
+                self.take_reports(&key.name, revision, after.as_ref());
+                Vec::new()
+            }
+            (CRDS, Some(crd)) => self.check_stored_versions_of(&key.name, &crd.value),
+            (MIGRATIONS, Some(migration)) => self.check_migration(&key.name, &migration.value, revision),
+            (STATES, Some(state)) => self.check_state(&key.name, before.as_ref().map(|before| &before.value), &state.value),
+            (SERVICES, Some(_)) => self.check_services(),
+            (_, Some(object)) => {
+                let (resource, version) = (key.resource.clone(), object.version.clone());
+                let mut findings = self.check_listed(&resource, &version);
+                findings.extend(self.check_quota(&key));
+                findings
+            }
+            (_, None) => Vec::new(),
+        }
+    }
+
+    fn take_reports(&mut self, resource: &str, revision: Revision, after: Option<&StoredObject>) {
+        let reports = after.map(|object| Reports::of(&object.value)).unwrap_or_default();
+        if self.reports.get(resource) != Some(&reports) {
+            self.reports_changed.insert(resource.to_owned(), revision);
+        }
+        self.reports.insert(resource.to_owned(), reports);
+    }
+
+    /// The CRD of a resource.
+    pub(crate) fn crd_of(&self, resource: &str) -> Option<&Value> {
+        let (group, plural) = resource.rsplit_once('.')?;
+        Some(&self.objects.get(&ObjectKey::new(CRDS, "", &format!("{plural}.{group}")))?.value)
+    }
+
+    /// The version of an object that was written is listed in its CRD.
+    fn check_listed(&self, resource: &str, version: &str) -> Vec<Finding> {
+        let Some(crd) = self.crd_of(resource) else { return Vec::new() };
+        let listed = stored_versions_of(crd);
+        let short = version.rsplit('/').next().unwrap_or_default();
+        if listed.contains(short) {
+            return Vec::new();
+        }
+        let words = format!("an object of {resource} is stored in {version}, and storedVersions is {listed:?}");
+        vec![(Rule::StoredVersionsAreTrue, words)]
+    }
+
+    /// All versions in which objects are stored are listed in their CRD.
+    fn check_stored_versions_of(&self, name: &str, crd: &Value) -> Vec<Finding> {
+        let Some((plural, group)) = name.split_once('.') else { return Vec::new() };
+        let (resource, listed) = (format!("{group}.{plural}"), stored_versions_of(crd));
+        // A CRD has none before its status is first written; then nothing can be stored.
+        let missing: Vec<&String> = self
+            .stored_versions(&resource)
+            .filter(|version| !listed.contains(version.rsplit('/').next().unwrap_or_default()))
+            .collect();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let words = format!("{name}: storedVersions is {listed:?}, and objects are stored in {missing:?}");
+        vec![(Rule::StoredVersionsAreTrue, words)]
+    }
+
+    /// When a migration has succeeded, and no report changed since it began, all objects are in the version agreed on.
+    fn check_migration(&mut self, name: &str, migration: &Value, revision: Revision) -> Vec<Finding> {
+        let conditions = || migration["status"]["conditions"].as_array().into_iter().flatten();
+        let holds = |kind: &str| conditions().any(|condition| condition["type"] == kind && condition["status"] == "True");
+        let spec = &migration["spec"]["resource"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let group = match text(&spec["group"]).as_str() {
+            "" => "core".to_owned(),
+            group => group.to_owned(),
+        };
+        let resource = format!("{group}.{}", text(&spec["resource"]));
+        if !holds("Succeeded") {
+            self.running_since.entry(name.to_owned()).or_insert(revision);
+            return Vec::new();
+        }
+        let Some(since) = self.running_since.remove(name) else { return Vec::new() };
+        if self.reports_changed.get(&resource).is_some_and(|changed| *changed >= since) {
+            return Vec::new();
+        }
+        let Some(common) = self.reports(&resource).and_then(|reports| reports.common.clone()) else {
+            let words = format!("{name}: the migration of {resource} succeeded without an agreement");
+            return vec![(Rule::NoPollutedMigration, words)];
+        };
+        let others: Vec<&String> = self.stored_versions(&resource).filter(|version| **version != common).collect();
+        if others.is_empty() {
+            return Vec::new();
+        }
+        let words = format!("{name}: the migration of {resource} to {common} succeeded, and objects are stored in {others:?}");
+        vec![(Rule::NoPollutedMigration, words)]
+    }
+
+    /// A StorageState forgets a version only if nothing is stored in it.
+    fn check_state(&self, name: &str, before: Option<&Value>, after: &Value) -> Vec<Finding> {
+        let hashes = |state: &Value| -> BTreeSet<String> {
+            let listed = state["status"]["persistedStorageVersionHashes"].as_array().into_iter().flatten();
+            listed.filter_map(|hash| hash.as_str().map(str::to_owned)).collect()
+        };
+        let (before, after) = (before.map(hashes).unwrap_or_default(), hashes(after));
+        if before.is_subset(&after) || after.contains("Unknown") {
+            return Vec::new();
+        }
+        let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+        let resource = format!("{}.{plural}", if group.is_empty() { "core" } else { group });
+        let mut missing = Vec::new();
+        for (key, object) in self.objects_of(&resource) {
+            let kind = object.value["kind"].as_str().unwrap_or_default();
+            let version = object.version.rsplit('/').next().unwrap_or_default();
+            let hash = restow_api::storage_version_hash(group, version, kind);
+            if !after.contains(&hash) {
+                missing.push(format!("{key} in {}", object.version));
+            }
+        }
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let words = format!("the StorageState {name} shrinks from {before:?} to {after:?}, and there is {missing:?}");
+        vec![(Rule::StoredVersionsAreTrue, words)]
+    }
+
+    fn check_services(&self) -> Vec<Finding> {
+        let (mut owners, mut findings) = (BTreeMap::new(), Vec::new());
+        for (key, service) in self.objects_of(SERVICES) {
+            let spec = &service.value["spec"];
+            let ports = spec["ports"].as_array().into_iter().flatten().filter_map(|port| port["nodePort"].as_u64());
+            let address = spec["clusterIP"].as_str().filter(|address| !["", "None"].contains(address));
+            let claims = ports.map(|port| format!("node port {port}")).chain(address.map(|ip| format!("cluster IP {ip}")));
+            for claim in claims {
+                if let Some(other) = owners.insert(claim.clone(), key) {
+                    findings.push((Rule::Unique, format!("{claim} belongs to {other} and {key}")));
+                }
+            }
+        }
+        findings
+    }
+
+    /// Nothing exceeds the quota of its namespace. The quotas of the simulation never become smaller.
+    fn check_quota(&self, key: &ObjectKey) -> Vec<Finding> {
+        let (_, plural) = key.resource.rsplit_once('.').unwrap_or_default();
+        let mut findings = Vec::new();
+        for (quota, object) in self.objects_of("core.resourcequotas").filter(|(quota, _)| quota.namespace == key.namespace) {
+            let hard = object.value["spec"]["hard"].as_object().into_iter().flatten();
+            for (name, most) in hard.filter(|(name, _)| name.strip_prefix("count/") == Some(plural)) {
+                let most: usize = most.as_str().and_then(|most| most.parse().ok()).unwrap_or(usize::MAX);
+                let there = self.objects_of(&key.resource).filter(|(other, _)| other.namespace == key.namespace).count();
+                if there > most {
+                    findings.push((Rule::Unique, format!("{quota} allows {most} of {name}, and there are {there}")));
+                }
+            }
+        }
+        findings
+    }
+}
+
+/// `status.storedVersions` of a CRD.
+pub(crate) fn stored_versions_of(crd: &Value) -> BTreeSet<&str> {
+    crd["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}

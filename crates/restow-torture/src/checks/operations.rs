@@ -1,0 +1,192 @@
+//! What users asked for, and what became of it. Every change of an object carries a token that occurs once, so that the
+//! history of the store tells which operation made it.
+
+use super::contents::{ObjectKey, StoredObject};
+use super::{Finding, Rule};
+use restow_store::Revision;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// An operation of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OperationId(usize);
+
+/// What a user knows about an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The server acknowledged it, with this resource version of the object if it still exists.
+    Acknowledged(Option<u64>),
+    /// The server refused it; it was not and never will be applied.
+    Refused,
+    /// Nobody knows.
+    Unknown,
+}
+
+struct Operation {
+    key: ObjectKey,
+    /// The token that the object has afterwards; `None` for a deletion.
+    token: Option<String>,
+    /// The first revision that it can have made.
+    from: Revision,
+    outcome: Option<Outcome>,
+    /// The revision that it made.
+    applied: Option<Revision>,
+}
+
+/// The operations of all users, and the history of the objects that they changed.
+#[derive(Default)]
+pub(super) struct Operations {
+    all: Vec<Operation>,
+    by_token: BTreeMap<String, usize>,
+    /// For each object its tokens, oldest first; `None` where it was deleted.
+    history: BTreeMap<ObjectKey, Vec<(Revision, Option<String>)>>,
+}
+
+impl Operations {
+    pub(super) fn begin(&mut self, key: ObjectKey, token: Option<String>, from: Revision) -> OperationId {
+        let id = self.all.len();
+        if let Some(token) = &token {
+            self.by_token.insert(token.clone(), id);
+        }
+        self.all.push(Operation { key, token, from, outcome: None, applied: None });
+        OperationId(id)
+    }
+
+    /// The user knows the outcome: it must be what the store's history says.
+    pub(super) fn end(&mut self, id: OperationId, outcome: Outcome) -> Option<Finding> {
+        let operation = &mut self.all[id.0];
+        operation.outcome = Some(outcome);
+        let (key, token) = (&operation.key, &operation.token);
+        let words = match (outcome, operation.applied, token) {
+            (Outcome::Refused, Some(applied), _) => {
+                format!("{token:?} of {key} was refused, and is there since revision {applied}")
+            }
+            (Outcome::Acknowledged(_), None, Some(token)) => format!("{token} of {key} was acknowledged, and is not there"),
+            (Outcome::Acknowledged(Some(told)), Some(applied), _) if told < applied.get() => {
+                format!("{token:?} of {key} was acknowledged at revision {told}, and was applied at {applied}")
+            }
+            (Outcome::Acknowledged(None), _, None) => {
+                let from = operation.from;
+                let history = self.history.get(key).map(Vec::as_slice).unwrap_or_default();
+                let gone = history.iter().any(|(revision, token)| *revision >= from && token.is_none());
+                if gone {
+                    return None;
+                }
+                format!("the deletion of {key} was acknowledged, and it was not deleted since revision {from}")
+            }
+            _ => return None,
+        };
+        Some((Rule::AcknowledgedWritesAreThere, words))
+    }
+
+    /// Looks at a change of an object: somebody must have asked for it.
+    pub(super) fn look_at(
+        &mut self,
+        key: &ObjectKey,
+        revision: Revision,
+        before: Option<&StoredObject>,
+        after: Option<&StoredObject>,
+    ) -> Vec<Finding> {
+        let (old, new) = (before.and_then(StoredObject::token), after.and_then(StoredObject::token));
+        if old.is_none() && new.is_none() {
+            return Vec::new();
+        }
+        if old != new {
+            let history = self.history.entry(key.clone()).or_default();
+            history.push((revision, new.map(str::to_owned)));
+        }
+        match (before, after, new) {
+            (Some(before), Some(after), _) if old == new => unrequested(key, &before.value, &after.value),
+            (_, Some(_), Some(token)) => self.applied(key, token, revision),
+            (_, Some(_), None) => vec![(Rule::OnlyRequestedChanges, format!("{key} lost its token"))],
+            (_, None, _) => self.deleted(key, before, revision),
+        }
+    }
+
+    fn applied(&mut self, key: &ObjectKey, token: &str, revision: Revision) -> Vec<Finding> {
+        let Some(operation) = self.by_token.get(token).map(|id| &mut self.all[*id]) else {
+            return vec![(Rule::OnlyRequestedChanges, format!("{key} has {token}, which nobody wrote"))];
+        };
+        let finding = match (operation.applied, operation.outcome) {
+            (Some(before), _) => Some(format!("{token} of {key} was applied at revision {before}, and again")),
+            (None, Some(Outcome::Refused)) => Some(format!("{token} of {key} was refused, and applied later")),
+            (None, Some(Outcome::Acknowledged(_))) => Some(format!("{token} of {key} was acknowledged, and applied later")),
+            (None, None | Some(Outcome::Unknown)) => None,
+        };
+        operation.applied = Some(revision);
+        finding.map(|words| (Rule::AcknowledgedWritesAreThere, words)).into_iter().collect()
+    }
+
+    /// Somebody must have asked for a deletion: of the object, of its namespace, or of its CRD.
+    fn deleted(&mut self, key: &ObjectKey, before: Option<&StoredObject>, revision: Revision) -> Vec<Finding> {
+        let marked = before.is_some_and(|before| !before.value["metadata"]["deletionTimestamp"].is_null());
+        let asked = |operation: &Operation| {
+            let (resource, name) = (&operation.key.resource, &operation.key.name);
+            let (group, plural) = key.resource.rsplit_once('.').unwrap_or_default();
+            operation.token.is_none()
+                && !matches!(operation.outcome, Some(Outcome::Refused))
+                && operation.from <= revision
+                && (operation.key == *key
+                    || resource == "core.namespaces" && *name == key.namespace
+                    || resource == super::contents::CRDS && *name == format!("{plural}.{group}"))
+        };
+        if marked || self.all.iter().any(asked) || before.is_some_and(|before| is_dependent(&before.value)) {
+            return Vec::new();
+        }
+        vec![(Rule::OnlyRequestedChanges, format!("{key} was deleted, and nobody asked for it"))]
+    }
+
+    /// The revision at which an object last changed.
+    pub(super) fn latest(&self, key: &ObjectKey) -> Option<u64> {
+        self.history.get(key)?.last().map(|(revision, _)| revision.get())
+    }
+
+    /// A read must show what was there at its revision, and not be older than what was there when it began.
+    pub(super) fn check_read(
+        &self,
+        key: &ObjectKey,
+        not_before: Option<u64>,
+        found: Option<(&str, u64)>,
+    ) -> Option<Finding> {
+        let history = self.history.get(key).map(Vec::as_slice).unwrap_or_default();
+        let current = |from: &u64| {
+            // What was there when the read began, and everything since.
+            let first = history.iter().rposition(|(revision, _)| revision.get() <= *from).unwrap_or(0);
+            &history[first..]
+        };
+        let possible = not_before.as_ref().map_or(history, current);
+        let is_possible = match found {
+            Some((token, _)) => possible.iter().any(|(_, there)| there.as_deref() == Some(token)),
+            None => not_before.is_none() || possible.iter().any(|(_, there)| there.is_none()),
+        };
+        if is_possible {
+            return None;
+        }
+        let words = format!("a read of {key} found {found:?}, and since revision {not_before:?} there was {possible:?}");
+        Some((Rule::AcknowledgedWritesAreThere, words))
+    }
+}
+
+fn is_dependent(object: &Value) -> bool {
+    object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty())
+}
+
+/// What differs between two states of an object that have the same token, and may not.
+fn unrequested(key: &ObjectKey, before: &Value, after: &Value) -> Vec<Finding> {
+    let cleaned = |object: &Value| {
+        let mut object = object.clone();
+        object["apiVersion"] = Value::Null;
+        for field in ["managedFields", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers", "ownerReferences", "generation"] {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove(field);
+            }
+        }
+        object
+    };
+    let (before, after) = (cleaned(before), cleaned(after));
+    if before == after {
+        return Vec::new();
+    }
+    let words = format!("{key} was changed, and nobody asked for it: {before} became {after}");
+    vec![(Rule::OnlyRequestedChanges, words)]
+}

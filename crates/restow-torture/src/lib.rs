@@ -1,0 +1,31 @@
+//! A simulated world that tries to break Restow's rules.
+//!
+//! API servers, controllers and users run in one thread, in simulated time, on a store in memory with the semantics of a real
+//! one. They are the API servers and the controllers of production: what is simulated is time, random numbers and the
+//! network ([`restow_host::simulated`]), never the code. One seed decides everything: when a message arrives, which answer is
+//! lost, who crashes before which write, whose clock jumps, and what the users do. So a seed that breaks a rule breaks it
+//! again, until the cause is mended.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `plan.rs` | what is going to happen, from a seed: a list of events that can be shortened |
+//! | `world.rs`, `world/` | the servers, controllers and users, and carrying out the plan |
+//! | `store_client.rs` | how a simulated server reaches the store, and the faults on the way |
+//! | `network.rs` | how clients reach servers |
+//! | `checks.rs`, `checks/` | the rules, checked on the history of the store after every revision |
+//! | `simulation.rs` | runs a plan, and repeats it with a story |
+//! | `shrink.rs` | finds the fewest events that still break the rule |
+
+mod checks;
+mod dice;
+mod network;
+mod plan;
+mod shrink;
+mod simulation;
+mod store_client;
+mod world;
+
+pub use checks::{Rule, Violation};
+pub use plan::Plan;
+pub use shrink::shrink;
+pub use simulation::{Report, Statistics, StoryLine, Telling, run};

@@ -1,0 +1,195 @@
+//! What is going to happen in a world, from a seed: its shape, and a list of events that can be shortened.
+
+use crate::store_client::TxnFault;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::fmt;
+use std::time::Duration;
+
+/// What is going to happen in a world.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The seed that it was made from. It also decides all delays, and what the users write.
+    pub seed: u64,
+    /// Who is there.
+    pub shape: Shape,
+    /// The events, in order of their time, each with its number in the whole plan.
+    pub events: Vec<PlannedEvent>,
+    /// How long events happen.
+    pub duration: Duration,
+}
+
+/// Who is in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// API servers.
+    pub servers: usize,
+    /// Controllers.
+    pub controllers: usize,
+    /// Users who write.
+    pub users: usize,
+    /// Whether the servers vote on storage versions.
+    pub voting: bool,
+}
+
+/// An event with its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlannedEvent {
+    /// Its number in the whole plan.
+    pub number: usize,
+    /// When it happens.
+    pub at: Duration,
+    /// What happens.
+    pub event: Event,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// A server crashes, and is started again after a while.
+    Crash(usize, Duration),
+    /// A server is stopped as an administrator does, and started again.
+    Stop(usize, Duration),
+    /// A server does not run for so long.
+    Suspend(usize, Duration),
+    /// A server is replaced by one of the newer release.
+    Upgrade(usize),
+    /// A server is replaced by one of the older release.
+    Downgrade(usize),
+    /// A server is started again without storage version reports.
+    ReportsOff(usize),
+    /// A server is started again with storage version reports.
+    ReportsOn(usize),
+    /// A server cannot reach the store for so long.
+    Cut(usize, Duration),
+    /// The store's watch delivers nothing to a server for so long.
+    StallWatches(usize, Duration),
+    /// The store's watches of a server end with an error.
+    BreakWatches(usize),
+    /// Something happens to a transaction of a server, after so many others.
+    Transaction(usize, u32, TxnFault),
+    /// The time of day of a server jumps by so many seconds.
+    ServerClock(usize, i64),
+    /// The time of day of a server stands still.
+    ServerClockStops(usize),
+    /// A controller crashes, and is started again after a while.
+    CrashController(usize, Duration),
+    /// A controller does not run for so long.
+    SuspendController(usize, Duration),
+    /// A controller reaches no server for so long.
+    CutController(usize, Duration),
+    /// The time of day of a controller jumps by so many seconds.
+    ControllerClock(usize, i64),
+    /// A user makes the other version of the CRD its storage version.
+    FlipStorageVersion,
+    /// A user adds a version to the CRD, or removes it.
+    ToggleVersion,
+    /// A user deletes the CRD, and creates it again after a while.
+    DeleteCrd(Duration),
+    /// A user deletes the identity lease of a server.
+    DeleteLease(usize),
+    /// A user writes nonsense into the status of a StorageVersion.
+    SpoilReport(usize),
+    /// A user deletes a StorageVersion.
+    DeleteReport(usize),
+    /// A user asks for a migration.
+    AskForMigration,
+    /// A user deletes the namespace that they write to, and creates it again.
+    DeleteNamespace,
+    /// An administrator compacts the store.
+    Compact,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let shape = Shape {
+            servers: random.random_range(2..=3),
+            controllers: random.random_range(1..=2),
+            users: random.random_range(2..=3),
+            voting: random.random_bool(0.2),
+        };
+        let duration = Duration::from_millis(random.random_range(15_000..45_000));
+        let count = random.random_range(3..=16);
+        let mut times: Vec<Duration> = (0..count).map(|_| duration.mul_f64(random.random_range(0.0..1.0))).collect();
+        times.sort();
+        let events = times
+            .into_iter()
+            .enumerate()
+            .map(|(number, at)| PlannedEvent { number, at, event: event(&mut random, shape) })
+            .collect();
+        Plan { seed, shape, events, duration }
+    }
+
+    /// The same with only these events.
+    pub fn keeping(&self, numbers: &[usize]) -> Self {
+        let events = self.events.iter().filter(|event| numbers.contains(&event.number)).copied().collect();
+        Plan { events, ..self.clone() }
+    }
+
+    /// The numbers of its events.
+    pub fn numbers(&self) -> Vec<usize> {
+        self.events.iter().map(|event| event.number).collect()
+    }
+}
+
+/// A time that is often short, and sometimes longer than any lease.
+fn pause(random: &mut StdRng) -> Duration {
+    let millis = match random.random_range(0..3) {
+        0 => random.random_range(10..1_000),
+        1 => random.random_range(1_000..9_000),
+        _ => random.random_range(9_000..40_000),
+    };
+    Duration::from_millis(millis)
+}
+
+fn event(random: &mut StdRng, shape: Shape) -> Event {
+    let server = random.random_range(0..shape.servers);
+    let controller = random.random_range(0..shape.controllers);
+    let jump = [-7200, -60, -15, 15, 60, 7200][random.random_range(0..6)];
+    match random.random_range(0..100) {
+        0..8 => Event::Crash(server, pause(random)),
+        8..11 => Event::Stop(server, pause(random)),
+        11..22 => Event::Suspend(server, pause(random)),
+        22..27 => Event::Upgrade(server),
+        27..30 => Event::Downgrade(server),
+        30..32 => Event::ReportsOff(server),
+        32..34 => Event::ReportsOn(server),
+        34..39 => Event::Cut(server, pause(random)),
+        39..46 => Event::StallWatches(server, pause(random)),
+        46..49 => Event::BreakWatches(server),
+        49..64 => Event::Transaction(server, random.random_range(0..40), transaction_fault(random)),
+        64..66 => Event::ServerClock(server, jump),
+        66..67 => Event::ServerClockStops(server),
+        67..69 => Event::CrashController(controller, pause(random)),
+        69..72 => Event::SuspendController(controller, pause(random)),
+        72..74 => Event::CutController(controller, pause(random)),
+        74..75 => Event::ControllerClock(controller, jump),
+        75..86 => Event::FlipStorageVersion,
+        86..88 => Event::ToggleVersion,
+        88..90 => Event::DeleteCrd(pause(random)),
+        90..94 => Event::DeleteLease(server),
+        94..95 => Event::SpoilReport(server),
+        95..96 => Event::DeleteReport(server),
+        96..98 => Event::AskForMigration,
+        98..99 => Event::DeleteNamespace,
+        _ => Event::Compact,
+    }
+}
+
+fn transaction_fault(random: &mut StdRng) -> TxnFault {
+    match random.random_range(0..5) {
+        0 => TxnFault::Refuse,
+        1 => TxnFault::LoseAnswer,
+        2 => TxnFault::ApplyLate(pause(random)),
+        3 => TxnFault::CrashBefore,
+        _ => TxnFault::CrashAfter,
+    }
+}
+
+impl fmt::Display for PlannedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} at {:.3} s: {:?}", self.number, self.at.as_secs_f64(), self.event)
+    }
+}

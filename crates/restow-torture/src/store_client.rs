@@ -1,0 +1,230 @@
+//! How a simulated server reaches the store: every call takes time, and can be lost on the way there or back.
+
+use crate::checks::Checker;
+use crate::dice::Dice;
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use restow_host::simulated::Process;
+use restow_store::conformance::ModelStore;
+use restow_store::{
+    RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch, WatchBatch,
+    WatchRequest,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long a call waits for a store that cannot be reached.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// What happens to one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnFault {
+    /// It never arrives, and the caller knows.
+    Refuse,
+    /// It is applied, and the answer is lost.
+    LoseAnswer,
+    /// The caller gives up, and it is applied this much later.
+    ApplyLate(Duration),
+    /// The server crashes before it is sent.
+    CrashBefore,
+    /// The server crashes after it was applied.
+    CrashAfter,
+}
+
+/// The link between one server and the store.
+#[derive(Default)]
+pub(crate) struct Link {
+    state: Mutex<LinkState>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct LinkState {
+    cut_until: Option<Instant>,
+    watches_stall_until: Option<Instant>,
+    /// How often the watches were broken.
+    broken: u64,
+    /// How many transactions pass before the fault.
+    faults: Vec<(u32, TxnFault)>,
+}
+
+impl Link {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing passes for so long.
+    pub(crate) fn cut(&self, time: Duration) {
+        self.state().cut_until = Some(Instant::now() + time);
+        self.changed.notify_waiters();
+    }
+
+    /// Watches deliver nothing for so long.
+    pub(crate) fn stall_watches(&self, time: Duration) {
+        self.state().watches_stall_until = Some(Instant::now() + time);
+        self.changed.notify_waiters();
+    }
+
+    /// All watches end with an error.
+    pub(crate) fn break_watches(&self) {
+        self.state().broken += 1;
+        self.changed.notify_waiters();
+    }
+
+    /// A fault after so many further transactions.
+    pub(crate) fn fault_after(&self, transactions: u32, fault: TxnFault) {
+        self.state().faults.push((transactions, fault));
+    }
+
+    /// Everything works again.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        let broken = state.broken;
+        *state = LinkState { broken, ..LinkState::default() };
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits while the link is cut, at most until the deadline.
+    async fn pass(&self) -> Result<(), StoreError> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let changed = self.changed.notified();
+            let until = self.state().cut_until.filter(|until| *until > Instant::now());
+            let Some(until) = until else { return Ok(()) };
+            if Instant::now() >= deadline {
+                return Err(StoreError::Unavailable("no answer in time".into()));
+            }
+            let _ = tokio::time::timeout_at(until.min(deadline), changed).await;
+        }
+    }
+
+    /// Waits while watches stall; whether they were broken since.
+    async fn watch_passes(&self, broken: u64) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            let until = {
+                let state = self.state();
+                if state.broken != broken {
+                    return false;
+                }
+                state.watches_stall_until.max(state.cut_until).filter(|until| *until > Instant::now())
+            };
+            let Some(until) = until else { return true };
+            let _ = tokio::time::timeout_at(until, changed).await;
+        }
+    }
+
+    fn next_fault(&self) -> Option<TxnFault> {
+        let mut state = self.state();
+        let due = state.faults.iter().position(|(left, _)| *left == 0);
+        state.faults.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
+        due.map(|due| state.faults.remove(due).1)
+    }
+}
+
+/// The store as one process reaches it.
+pub(crate) struct StoreClient {
+    pub(crate) store: Arc<ModelStore>,
+    pub(crate) server: usize,
+    pub(crate) process: Arc<Process>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) dice: Arc<Dice>,
+    pub(crate) checker: Arc<Checker>,
+}
+
+impl StoreClient {
+    fn apply(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        self.checker.transaction(&self.store, Some(self.server), txn)
+    }
+
+    async fn crash(&self) -> ! {
+        self.process.crash();
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl Store for StoreClient {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        self.dice.under_way().await;
+        self.link.pass().await?;
+        let found = self.store.read(|model| model.range(&request));
+        self.dice.under_way().await;
+        found
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        let fault = self.link.next_fault();
+        if fault == Some(TxnFault::CrashBefore) {
+            self.crash().await;
+        }
+        self.dice.under_way().await;
+        self.link.pass().await?;
+        match fault {
+            Some(TxnFault::Refuse) => return Err(StoreError::Unavailable("the connection was refused".into())),
+            Some(TxnFault::ApplyLate(late)) => {
+                let (store, server, checker) = (self.store.clone(), self.server, self.checker.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    // Nobody waits for the outcome any more.
+                    let _ = checker.transaction(&store, Some(server), txn);
+                });
+                tokio::time::sleep(DEADLINE.min(late)).await;
+                return Err(StoreError::OutcomeUnknown("no answer in time".into()));
+            }
+            _ => {}
+        }
+        let outcome = self.apply(txn);
+        match fault {
+            Some(TxnFault::CrashAfter) => self.crash().await,
+            Some(TxnFault::LoseAnswer) => {
+                self.dice.under_way().await;
+                return Err(StoreError::OutcomeUnknown("the connection was closed".into()));
+            }
+            _ => {}
+        }
+        self.dice.under_way().await;
+        // What is cut off now has been applied.
+        match self.link.pass().await {
+            Ok(()) => outcome,
+            Err(_) => Err(StoreError::OutcomeUnknown("no answer in time".into())),
+        }
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
+        self.dice.under_way().await;
+        self.link.pass().await?;
+        let watch = self.store.watch(request).await?;
+        let broken = self.link.state().broken;
+        let (link, dice) = (self.link.clone(), self.dice.clone());
+        let delivered = stream::unfold(Some((watch, link, dice)), move |state| async move {
+            let (mut watch, link, dice) = state?;
+            let batch: Option<Result<WatchBatch, StoreError>> = watch.next().await;
+            dice.under_way().await;
+            if !link.watch_passes(broken).await {
+                return Some((Err(StoreError::Unavailable("the watch was broken".into())), None));
+            }
+            batch.map(|batch| (batch, Some((watch, link, dice))))
+        });
+        Ok(Watch::new(delivered.boxed()))
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.dice.under_way().await;
+        self.link.pass().await?;
+        self.store.compact(revision).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        self.dice.under_way().await;
+        self.link.pass().await?;
+        self.store.status().await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.status().await.map(drop)
+    }
+}

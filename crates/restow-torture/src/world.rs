@@ -1,0 +1,186 @@
+//! A world: servers, controllers and users on one store. It carries out a plan, then ends all faults and waits until
+//! everything has settled.
+
+mod actions;
+mod controller;
+mod convergence;
+mod server;
+mod setup;
+mod user;
+
+use crate::checks::{Checker, Rule};
+use crate::dice::Dice;
+use crate::network::Network;
+use crate::plan::{Event, Plan};
+use crate::simulation::{Report, Statistics, Telling, panics};
+use actions::Actions;
+use controller::ControllerSlot;
+use restow_store::conformance::ModelStore;
+use server::ServerSlot;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use user::User;
+
+/// How long everything may take to settle after the last fault.
+const SETTLES_WITHIN: Duration = Duration::from_secs(300);
+/// The namespace that users write to.
+pub(crate) const NAMESPACE: &str = "torture";
+/// The namespace with a quota.
+pub(crate) const LIMITED: &str = "limited";
+
+/// Everything that exists.
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) store: Arc<ModelStore>,
+    pub(crate) dice: Arc<Dice>,
+    pub(crate) network: Arc<Network>,
+    pub(crate) checker: Arc<Checker>,
+    pub(crate) servers: Vec<Arc<ServerSlot>>,
+    pub(crate) controllers: Vec<Arc<ControllerSlot>>,
+    pub(crate) voting: bool,
+    /// Whether the plan is over.
+    pub(crate) is_over: AtomicBool,
+}
+
+/// Lives a whole plan.
+pub(crate) async fn live(plan: &Plan, telling: Telling) -> Report {
+    restow_host::simulated::begin();
+    let world = World::new(plan, telling);
+    let lived = async {
+        world.begin().await;
+        world.live(plan).await;
+        world.settle().await;
+    };
+    tokio::select! {
+        biased;
+        () = world.violated() => {}
+        () = lived => {}
+    }
+    for panic in panics() {
+        world.checker.violated(Rule::NoPanic, panic);
+    }
+    world.checker.catch_up(&world.store, None);
+    let (violation, digest, story, statistics) = world.checker.finish();
+    let statistics = Statistics { simulated: restow_host::simulated::elapsed(), ..statistics };
+    Report { violation, digest, story, statistics }
+}
+
+impl World {
+    fn new(plan: &Plan, telling: Telling) -> Arc<Self> {
+        let dice = Arc::new(Dice::new(plan.seed));
+        let names: BTreeMap<usize, String> =
+            (0..plan.shape.servers).map(|number| (number, server::identity(number))).collect();
+        Arc::new(World {
+            seed: plan.seed,
+            store: Arc::new(ModelStore::default()),
+            network: Network::new(dice.clone()),
+            dice,
+            checker: Checker::new(names, telling),
+            servers: (0..plan.shape.servers).map(|number| Arc::new(ServerSlot::new(number))).collect(),
+            controllers: (0..plan.shape.controllers).map(|number| Arc::new(ControllerSlot::new(number))).collect(),
+            voting: plan.shape.voting,
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts everybody, without faults.
+    async fn begin(self: &Arc<Self>) {
+        for server in &self.servers {
+            server.start(self);
+        }
+        setup::create_objects(self).await;
+        for controller in &self.controllers {
+            controller.start(self);
+        }
+    }
+
+    /// Carries out the plan while the users write.
+    async fn live(self: &Arc<Self>, plan: &Plan) {
+        for number in 0..plan.shape.users {
+            tokio::spawn(User::new(self, number).write_until_the_end());
+        }
+        let began = Instant::now();
+        for planned in &plan.events {
+            tokio::time::sleep_until(began + planned.at).await;
+            self.checker.tell(|| format!("EVENT {planned}"));
+            self.checker.count(|statistics| statistics.events += 1);
+            self.carry_out(planned.event);
+        }
+        tokio::time::sleep_until(began + plan.duration).await;
+    }
+
+    /// Ends all faults and waits until everything has settled.
+    async fn settle(self: &Arc<Self>) {
+        self.checker.tell(|| "all faults end".to_owned());
+        self.is_over.store(true, Ordering::Relaxed);
+        for server in &self.servers {
+            server.heal(self);
+        }
+        for controller in &self.controllers {
+            controller.heal(self);
+        }
+        self.actions().restore_crd_and_namespace().await;
+        let began = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let open = convergence::what_is_open(self);
+            if open.is_empty() {
+                return;
+            }
+            if began.elapsed() > SETTLES_WITHIN {
+                let words = format!("{} s after the last fault: {}", SETTLES_WITHIN.as_secs(), open.join("; "));
+                return self.checker.violated(Rule::ItGetsThere, words);
+            }
+        }
+    }
+
+    async fn violated(&self) {
+        loop {
+            self.checker.violated.notified().await;
+            if self.checker.violation().is_some() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn actions(self: &Arc<Self>) -> Actions {
+        Actions::new(self)
+    }
+
+    fn carry_out(self: &Arc<Self>, event: Event) {
+        let server = |number: usize| self.servers[number].clone();
+        let controller = |number: usize| self.controllers[number].clone();
+        let actions = self.actions();
+        match event {
+            Event::Crash(number, pause) => server(number).crash_for(self, pause),
+            Event::Stop(number, pause) => server(number).stop_for(self, pause),
+            Event::Suspend(number, pause) => server(number).suspend_for(self, pause),
+            Event::Upgrade(number) => server(number).restart_as(self, |kind| kind.newer = true),
+            Event::Downgrade(number) => server(number).restart_as(self, |kind| kind.newer = false),
+            Event::ReportsOff(number) => server(number).restart_as(self, |kind| kind.reports = false),
+            Event::ReportsOn(number) => server(number).restart_as(self, |kind| kind.reports = true),
+            Event::Cut(number, pause) => server(number).link.cut(pause),
+            Event::StallWatches(number, pause) => server(number).link.stall_watches(pause),
+            Event::BreakWatches(number) => server(number).link.break_watches(),
+            Event::Transaction(number, skipped, fault) => server(number).link.fault_after(skipped, fault),
+            Event::ServerClock(number, seconds) => server(number).jump_clock(seconds),
+            Event::ServerClockStops(number) => server(number).stop_clock(),
+            Event::CrashController(number, pause) => controller(number).crash_for(self, pause),
+            Event::SuspendController(number, pause) => controller(number).suspend_for(self, pause),
+            Event::CutController(number, pause) => controller(number).cut_for(self, pause),
+            Event::ControllerClock(number, seconds) => controller(number).jump_clock(seconds),
+            Event::FlipStorageVersion => drop(tokio::spawn(actions.flip_storage_version())),
+            Event::ToggleVersion => drop(tokio::spawn(actions.toggle_version())),
+            Event::DeleteCrd(pause) => drop(tokio::spawn(actions.delete_crd(pause))),
+            Event::DeleteLease(number) => drop(tokio::spawn(actions.delete_lease(server::identity(number)))),
+            Event::SpoilReport(number) => drop(tokio::spawn(actions.spoil_report(server::identity(number)))),
+            Event::DeleteReport(_) => drop(tokio::spawn(actions.delete_report())),
+            Event::AskForMigration => drop(tokio::spawn(actions.ask_for_migration())),
+            Event::DeleteNamespace => drop(tokio::spawn(actions.delete_namespace())),
+            Event::Compact => drop(tokio::spawn(actions.compact())),
+        }
+    }
+}

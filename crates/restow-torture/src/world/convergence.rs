@@ -1,0 +1,75 @@
+//! What must be true when all faults have ended: everybody agrees, everything is migrated, and no garbage is left.
+
+use super::World;
+use crate::checks::Contents;
+use crate::world::server::identity;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// What is not as it should be yet.
+pub(crate) fn what_is_open(world: &World) -> Vec<String> {
+    let servers: BTreeSet<String> = world.servers.iter().map(|server| identity(server.number)).collect();
+    world.checker.read(|contents| {
+        let mut open = disagreements(contents, &servers);
+        open.extend(not_migrated(contents));
+        open.extend(leftovers(contents, &servers));
+        open
+    })
+}
+
+/// Every resource has a report of every server, and all are equal.
+fn disagreements(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
+    let mut open = Vec::new();
+    for (resource, reports) in contents.all_reports() {
+        let reporting: BTreeSet<String> = reports.by_server.keys().cloned().collect();
+        if reporting.is_empty() {
+            continue;
+        }
+        if reporting != *servers || reports.common.is_none() {
+            open.push(format!("no agreement on {resource}: {reports:?}"));
+        }
+    }
+    open
+}
+
+/// Everything is stored in the version that the servers agree on, and CRDs say so.
+fn not_migrated(contents: &Contents) -> Vec<String> {
+    let mut open = Vec::new();
+    for (resource, reports) in contents.all_reports() {
+        let Some(common) = &reports.common else { continue };
+        let others: Vec<&String> = contents.stored_versions(resource).filter(|version| *version != common).collect();
+        if !others.is_empty() {
+            open.push(format!("objects of {resource} are stored in {others:?}, not in {common}"));
+        }
+    }
+    for (key, crd) in contents.objects_of("apiextensions.k8s.io.customresourcedefinitions") {
+        let versions = crd.value["spec"]["versions"].as_array().into_iter().flatten();
+        let storage = versions.filter(|version| version["storage"] == true).filter_map(|version| version["name"].as_str());
+        let (storage, listed) = (storage.collect::<BTreeSet<&str>>(), crate::checks::stored_versions_of(&crd.value));
+        if storage != listed {
+            open.push(format!("storedVersions of {} is {listed:?}, and its storage version {storage:?}", key.name));
+        }
+        let annotations = &crd.value["metadata"]["annotations"];
+        if annotations["ksvm.sigs.k8s.io/migrating"] == "true" {
+            open.push(format!("{} is still marked as being migrated", key.name));
+        }
+    }
+    open
+}
+
+/// Nothing is left of servers that are gone, and nothing is stuck in deletion.
+fn leftovers(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
+    let mut open = Vec::new();
+    for (key, lease) in contents.objects_of("coordination.k8s.io.leases") {
+        let is_identity = !lease.value["metadata"]["labels"]["apiserver.kubernetes.io/identity"].is_null();
+        if is_identity && !servers.contains(&key.name) {
+            open.push(format!("the lease {} of a server that is gone", key.name));
+        }
+    }
+    for resource in ["core.namespaces", "apiextensions.k8s.io.customresourcedefinitions"] {
+        let being_deleted = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+        let stuck = contents.objects_of(resource).filter(|(_, object)| being_deleted(&object.value));
+        open.extend(stuck.map(|(key, _)| format!("{key} is still being deleted")));
+    }
+    open
+}

@@ -1,0 +1,215 @@
+//! A user who creates, reads, changes and deletes objects, and records what was asked for and what was answered.
+
+use super::actions::{Answer, request};
+use super::{LIMITED, NAMESPACE, World};
+use crate::checks::{ObjectKey, Outcome};
+use crate::network::{Connection, Destination};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A user.
+pub(crate) struct User {
+    world: Arc<World>,
+    name: String,
+    connection: Connection,
+    random: StdRng,
+    /// How many tokens it has used.
+    tokens: u64,
+}
+
+/// A kind of object that users write.
+struct Kind {
+    resource: &'static str,
+    path: &'static str,
+    versions: &'static [&'static str],
+    plural: &'static str,
+    kind: &'static str,
+    namespace: &'static str,
+    names: usize,
+    body: fn(&mut StdRng) -> Value,
+}
+
+const WIDGETS: Kind = Kind {
+    resource: "example.com.widgets",
+    path: "/apis/example.com",
+    versions: &["v1", "v1beta1"],
+    plural: "widgets",
+    kind: "Widget",
+    namespace: NAMESPACE,
+    names: 5,
+    body: |random| json!({"spec": {"size": random.random_range(0..100)}}),
+};
+
+const SLICES: Kind = Kind {
+    resource: "discovery.k8s.io.endpointslices",
+    path: "/apis/discovery.k8s.io",
+    versions: &["v1"],
+    plural: "endpointslices",
+    kind: "EndpointSlice",
+    namespace: NAMESPACE,
+    names: 3,
+    body: |_| json!({"addressType": "IPv4", "endpoints": []}),
+};
+
+const CONFIG_MAPS: Kind = Kind {
+    resource: "core.configmaps",
+    path: "/api",
+    versions: &["v1"],
+    plural: "configmaps",
+    kind: "ConfigMap",
+    namespace: LIMITED,
+    names: 8,
+    body: |random| json!({"data": {"number": random.random_range(0..100).to_string()}}),
+};
+
+const SERVICES: Kind = Kind {
+    resource: "core.services",
+    path: "/api",
+    versions: &["v1"],
+    plural: "services",
+    kind: "Service",
+    namespace: NAMESPACE,
+    names: 4,
+    body: |random| {
+        let port = 30_000 + random.random_range(0..3);
+        json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP", "nodePort": port}]}})
+    },
+};
+
+/// Codes with which a server says that nothing was or will be changed.
+const REFUSALS: &[u16] = &[400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429];
+
+impl User {
+    pub(crate) fn new(world: &Arc<World>, number: usize) -> Self {
+        let name = format!("user-{number}");
+        User {
+            connection: world.network.connect(&name, Destination::Any),
+            random: StdRng::seed_from_u64(world.seed.wrapping_add(number as u64 + 100)),
+            world: world.clone(),
+            name,
+            tokens: 0,
+        }
+    }
+
+    /// Writes until the plan is over.
+    pub(crate) async fn write_until_the_end(mut self) {
+        while !self.world.is_over.load(Ordering::Relaxed) {
+            self.act().await;
+            let pause = self.random.random_range(1..700);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    async fn act(&mut self) {
+        let kind = match self.random.random_range(0..10) {
+            0..6 => &WIDGETS,
+            6..8 => &SLICES,
+            8 => &CONFIG_MAPS,
+            _ => &SERVICES,
+        };
+        let name = format!("{}-{}", kind.kind.to_lowercase(), self.random.random_range(0..kind.names));
+        let key = ObjectKey::new(kind.resource, kind.namespace, &name);
+        match self.random.random_range(0..10) {
+            0..4 => self.create(kind, &key).await,
+            4..6 => self.update(kind, &key).await,
+            6 => self.patch(kind, &key).await,
+            7 => self.apply(kind, &key).await,
+            8 => self.delete(kind, &key).await,
+            _ => drop(self.read(kind, &key).await),
+        }
+    }
+
+    fn collection(&mut self, kind: &Kind) -> (String, &'static str) {
+        let version = kind.versions[self.random.random_range(0..kind.versions.len())];
+        (format!("{}/{version}/namespaces/{}/{}", kind.path, kind.namespace, kind.plural), version)
+    }
+
+    fn token(&mut self) -> String {
+        self.tokens += 1;
+        format!("{}-{}", self.name, self.tokens)
+    }
+
+    fn object(&mut self, kind: &Kind, version: &str, key: &ObjectKey, token: &str) -> Value {
+        let mut object = (kind.body)(&mut self.random);
+        let group = kind.path.strip_prefix("/apis/").map(|group| format!("{group}/")).unwrap_or_default();
+        object["apiVersion"] = format!("{group}{version}").into();
+        object["kind"] = kind.kind.into();
+        object["metadata"] = json!({"name": key.name, "annotations": {"token": token}});
+        object
+    }
+
+    /// Sends a write, and records what is known about it afterwards.
+    async fn write(&self, key: &ObjectKey, token: Option<&str>, request_line: (&str, &str, &str), body: Option<&Value>) {
+        let checker = &self.world.checker;
+        let operation = checker.begin(key, token);
+        let (method, path, content_type) = request_line;
+        let answer = request(&self.connection, method, path, content_type, body).await;
+        checker.tell(|| match &answer {
+            Ok(answer) => format!("{}: {method} {key} {token:?}: {} {}", self.name, answer.code, answer.body["message"]),
+            Err(error) => format!("{}: {method} {key} {token:?}: {error}", self.name),
+        });
+        let outcome = match &answer {
+            Ok(Answer { code: 200 | 201 | 202, body }) if token.is_some() => {
+                Outcome::Acknowledged(body["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()))
+            }
+            Ok(Answer { code: 200, body }) if body["kind"] == "Status" => Outcome::Acknowledged(None),
+            Ok(Answer { code, .. }) if REFUSALS.contains(code) => Outcome::Refused,
+            _ => Outcome::Unknown,
+        };
+        checker.end(operation, outcome);
+    }
+
+    async fn create(&mut self, kind: &Kind, key: &ObjectKey) {
+        let ((path, version), token) = (self.collection(kind), self.token());
+        let object = self.object(kind, version, key, &token);
+        self.write(key, Some(&token), ("POST", &path, "application/json"), Some(&object)).await;
+    }
+
+    async fn update(&mut self, kind: &Kind, key: &ObjectKey) {
+        let Some((path, mut object)) = self.read(kind, key).await else { return };
+        let token = self.token();
+        object["metadata"]["annotations"]["token"] = token.as_str().into();
+        self.write(key, Some(&token), ("PUT", &path, "application/json"), Some(&object)).await;
+    }
+
+    async fn patch(&mut self, kind: &Kind, key: &ObjectKey) {
+        let ((path, _), token) = (self.collection(kind), self.token());
+        let patch = json!({"metadata": {"annotations": {"token": token}}});
+        let path = format!("{path}/{}", key.name);
+        self.write(key, Some(&token), ("PATCH", &path, "application/merge-patch+json"), Some(&patch)).await;
+    }
+
+    async fn apply(&mut self, kind: &Kind, key: &ObjectKey) {
+        let ((path, version), token) = (self.collection(kind), self.token());
+        let object = self.object(kind, version, key, &token);
+        let path = format!("{path}/{}?fieldManager={}&force=true", key.name, self.name);
+        self.write(key, Some(&token), ("PATCH", &path, "application/apply-patch+yaml"), Some(&object)).await;
+    }
+
+    async fn delete(&mut self, kind: &Kind, key: &ObjectKey) {
+        let (path, _) = self.collection(kind);
+        let path = format!("{path}/{}", key.name);
+        self.write(key, None, ("DELETE", &path, "application/json"), None).await;
+    }
+
+    /// Reads an object: what it finds must be current.
+    async fn read(&mut self, kind: &Kind, key: &ObjectKey) -> Option<(String, Value)> {
+        let (path, _) = self.collection(kind);
+        let path = format!("{path}/{}", key.name);
+        let checker = &self.world.checker;
+        let not_before = checker.begin_read(key);
+        let answer = request(&self.connection, "GET", &path, "application/json", None).await.ok()?;
+        let revision = answer.body["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+        match (answer.code, answer.body["metadata"]["annotations"]["token"].as_str(), revision) {
+            (200, Some(token), Some(revision)) => checker.end_read(key, not_before, Some((token, revision))),
+            // A resource that is not served is not found, whatever is stored.
+            (404, ..) if answer.body["details"]["name"].is_string() => checker.end_read(key, not_before, None),
+            _ => {}
+        }
+        (answer.code == 200).then_some((path, answer.body))
+    }
+}
