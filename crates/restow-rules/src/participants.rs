@@ -92,6 +92,11 @@ impl Participants {
         }
     }
 
+    /// The control plane of the API server with this id, if its lease says that it is one.
+    pub fn control_plane(&self, id: &str) -> Option<&str> {
+        self.control_planes.get(id).map(String::as_str)
+    }
+
     /// Whether the server with this id is certainly gone.
     pub fn is_gone(&self, id: &str) -> bool {
         self.presence(id) == Presence::Gone

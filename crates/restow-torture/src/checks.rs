@@ -260,7 +260,7 @@ impl State {
             Change::Delete(_) => None,
         };
         let Some(key) = ObjectKey::parse(event.key().as_bytes()) else { return };
-        let after = after.and_then(|value| serde_json::from_slice::<Value>(value).ok()).map(StoredObject::new);
+        let after = after.and_then(|value| serde_json::from_slice::<Value>(value).ok()).map(|value| StoredObject::new(value, event.revision));
         self.tell_change(&key, after.as_ref(), event, server);
         let mut findings = Vec::new();
         if let (Some(object), Some(server)) = (&after, server) {

@@ -11,7 +11,7 @@ mod user;
 use crate::checks::{Checker, Rule};
 use crate::dice::Dice;
 use crate::network::Network;
-use crate::plan::{Event, Plan};
+use crate::plan::{Event, Plan, Shape};
 use crate::simulation::{Report, Statistics, Telling, panics};
 use actions::Actions;
 use controller::ControllerSlot;
@@ -40,7 +40,7 @@ pub(crate) struct World {
     pub(crate) checker: Arc<Checker>,
     pub(crate) servers: Vec<Arc<ServerSlot>>,
     pub(crate) controllers: Vec<Arc<ControllerSlot>>,
-    pub(crate) voting: bool,
+    pub(crate) shape: Shape,
     /// Whether the plan is over.
     pub(crate) is_over: AtomicBool,
 }
@@ -81,7 +81,7 @@ impl World {
             checker: Checker::new(names, telling),
             servers: (0..plan.shape.servers).map(|number| Arc::new(ServerSlot::new(number))).collect(),
             controllers: (0..plan.shape.controllers).map(|number| Arc::new(ControllerSlot::new(number))).collect(),
-            voting: plan.shape.voting,
+            shape: plan.shape,
             is_over: AtomicBool::new(false),
         })
     }

@@ -24,6 +24,8 @@ pub(crate) struct StoredObject {
     pub(crate) version: String,
     /// All of it.
     pub(crate) value: Value,
+    /// When it was written.
+    pub(crate) revision: Revision,
 }
 
 /// The reports about one resource.
@@ -46,6 +48,8 @@ pub(crate) struct Contents {
     reports_changed: BTreeMap<String, Revision>,
     /// The revision at which a migration began to run.
     running_since: BTreeMap<String, Revision>,
+    /// When a migration of a resource last succeeded.
+    migrated: BTreeMap<String, Revision>,
 }
 
 pub(crate) const STORAGE_VERSIONS: &str = "internal.apiserver.k8s.io.storageversions";
@@ -87,8 +91,8 @@ impl fmt::Display for ObjectKey {
 }
 
 impl StoredObject {
-    pub(crate) fn new(value: Value) -> Self {
-        StoredObject { version: value["apiVersion"].as_str().unwrap_or_default().to_owned(), value }
+    pub(crate) fn new(value: Value, revision: Revision) -> Self {
+        StoredObject { revision, version: value["apiVersion"].as_str().unwrap_or_default().to_owned(), value }
     }
 
     /// The mark by which a user recognises what it wrote.
@@ -249,6 +253,7 @@ impl Contents {
             return Vec::new();
         }
         let Some(since) = self.running_since.remove(name) else { return Vec::new() };
+        self.migrated.insert(resource.clone(), revision);
         if self.reports_changed.get(&resource).is_some_and(|changed| *changed >= since) {
             return Vec::new();
         }
@@ -264,7 +269,8 @@ impl Contents {
         vec![(Rule::NoPollutedMigration, words)]
     }
 
-    /// A StorageState forgets a version only if nothing is stored in it.
+    /// A StorageState forgets a version only if nothing was stored in it when a migration succeeded. What was written since is
+    /// added when the controller sees that the storage version has changed.
     fn check_state(&self, name: &str, before: Option<&Value>, after: &Value) -> Vec<Finding> {
         let hashes = |state: &Value| -> BTreeSet<String> {
             let listed = state["status"]["persistedStorageVersionHashes"].as_array().into_iter().flatten();
@@ -281,7 +287,7 @@ impl Contents {
             let kind = object.value["kind"].as_str().unwrap_or_default();
             let version = object.version.rsplit('/').next().unwrap_or_default();
             let hash = restow_api::storage_version_hash(group, version, kind);
-            if !after.contains(&hash) {
+            if !after.contains(&hash) && self.migrated.get(&resource).is_none_or(|migrated| object.revision <= *migrated) {
                 missing.push(format!("{key} in {}", object.version));
             }
         }

@@ -11,7 +11,7 @@ pub(crate) fn what_is_open(world: &World) -> Vec<String> {
     let servers: BTreeSet<String> = world.servers.iter().map(|server| identity(server.number)).collect();
     world.checker.read(|contents| {
         let mut open = disagreements(contents, &servers);
-        open.extend(not_migrated(contents));
+        open.extend(not_migrated(contents, world.shape.custom_only));
         open.extend(leftovers(contents, &servers));
         open
     })
@@ -33,9 +33,10 @@ fn disagreements(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String>
 }
 
 /// Everything is stored in the version that the servers agree on, and CRDs say so.
-fn not_migrated(contents: &Contents) -> Vec<String> {
+fn not_migrated(contents: &Contents, custom_only: bool) -> Vec<String> {
     let mut open = Vec::new();
-    for (resource, reports) in contents.all_reports() {
+    let is_managed = |resource: &str| !custom_only || contents.crd_of(resource).is_some();
+    for (resource, reports) in contents.all_reports().iter().filter(|(resource, _)| is_managed(resource)) {
         let Some(common) = &reports.common else { continue };
         let others: Vec<&String> = contents.stored_versions(resource).filter(|version| *version != common).collect();
         if !others.is_empty() {
