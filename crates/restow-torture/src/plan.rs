@@ -20,7 +20,7 @@ pub struct Plan {
 }
 
 /// Who is in a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
     /// API servers.
     pub servers: usize,
