@@ -76,6 +76,11 @@ impl AddAssign<&Statistics> for Statistics {
     }
 }
 
+/// Whether two runs of one plan are equal to the last byte, as this crate was built.
+pub fn repeats_exactly() -> bool {
+    cfg!(tokio_unstable)
+}
+
 thread_local! {
     /// What panicked in the simulation of this thread; `None` outside of one.
     static PANIC: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };

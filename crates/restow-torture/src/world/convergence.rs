@@ -67,6 +67,8 @@ fn leftovers(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
             open.push(format!("the lease {} of a server that is gone", key.name));
         }
     }
+    let orphans = contents.objects_of("core.configmaps").filter(|(_, object)| contents.lacks_owner(object));
+    open.extend(orphans.map(|(key, _)| format!("{key} has lost its owner")));
     for resource in ["core.namespaces", "apiextensions.k8s.io.customresourcedefinitions"] {
         let being_deleted = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
         let stuck = contents.objects_of(resource).filter(|(_, object)| being_deleted(&object.value));
