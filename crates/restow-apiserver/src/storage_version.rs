@@ -65,8 +65,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::time::Instant;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 pub use upstream::Upstream;
 
 /// The name of the readiness check, as in Kubernetes.

@@ -113,7 +113,12 @@ impl Cluster {
 
     /// The cluster of this client. All of its API servers are reached through it.
     pub fn from_client(client: Client) -> Self {
-        Cluster { connector: Connector::Common, client, reach: Reach::default(), agreements: AgreementTracker::default() }
+        Cluster {
+            connector: Connector::Common,
+            client,
+            reach: Reach::default(),
+            agreements: AgreementTracker::default(),
+        }
     }
 
     /// Sets how its API servers are reached.

@@ -251,7 +251,12 @@ async fn reconcile(
         (false, _) => Some(SILENT_SERVER_WAIT),
         (true, is_complete) => (done.has_disagreement || !is_complete).then_some(DISAGREEMENT_WAIT),
     };
-    Ok(again.and_then(|wait| restow_host::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
+    Ok(again
+        .and_then(|wait| restow_host::now().checked_add(wait).ok())
+        .into_iter()
+        .chain(done.due)
+        .chain(recheck)
+        .min())
 }
 
 /// The requeue delay if a server did not answer.

@@ -14,7 +14,8 @@ pub fn client_entries(
     participants: &Participants,
     main_control_plane: &str,
 ) -> Vec<ServerStorageVersion> {
-    let reports_itself = |entry: &ServerStorageVersion| reports_itself(&entry.api_server_id, participants, main_control_plane);
+    let reports_itself =
+        |entry: &ServerStorageVersion| reports_itself(&entry.api_server_id, participants, main_control_plane);
     let kept = stored.iter().filter(|entry| reports_itself(entry)).cloned();
     kept.chain(written.into_iter().filter(|entry| !reports_itself(entry))).collect()
 }

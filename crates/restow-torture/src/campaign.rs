@@ -76,7 +76,8 @@ fn run_checked(seed: u64) -> Report {
         let again = run(&plan, Telling::Nothing);
         if again.digest != report.digest {
             let what = format!("two runs of seed {seed} differ: {:?}, {:?}", report.statistics, again.statistics);
-            report.violation = Some(Violation { rule: Rule::Repeatable, what, at: report.statistics.simulated, revision: 0 });
+            report.violation =
+                Some(Violation { rule: Rule::Repeatable, what, at: report.statistics.simulated, revision: 0 });
         }
     }
     report

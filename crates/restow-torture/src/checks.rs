@@ -264,7 +264,9 @@ impl State {
             Change::Delete(_) => None,
         };
         let Some(key) = ObjectKey::parse(event.key().as_bytes()) else { return };
-        let after = after.and_then(|value| serde_json::from_slice::<Value>(value).ok()).map(|value| StoredObject::new(value, event.revision));
+        let after = after
+            .and_then(|value| serde_json::from_slice::<Value>(value).ok())
+            .map(|value| StoredObject::new(value, event.revision));
         self.tell_change(&key, after.as_ref(), event, writer);
         let mut findings = Vec::new();
         if let (Some(object), Some(writer)) = (&after, writer) {
@@ -297,7 +299,13 @@ impl State {
         findings
     }
 
-    fn tell_change(&mut self, key: &ObjectKey, after: Option<&StoredObject>, event: &Event, writer: Option<WritingProcess>) {
+    fn tell_change(
+        &mut self,
+        key: &ObjectKey,
+        after: Option<&StoredObject>,
+        event: &Event,
+        writer: Option<WritingProcess>,
+    ) {
         if self.telling != Telling::Story {
             return;
         }

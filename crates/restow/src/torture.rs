@@ -3,7 +3,9 @@
 use crate::output::Output;
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use restow_torture::{Campaign, CampaignReport, Plan, Statistics, StoryLine, Telling, Violation, run as run_plan, shrink};
+use restow_torture::{
+    Campaign, CampaignReport, Plan, Statistics, StoryLine, Telling, Violation, run as run_plan, shrink,
+};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -137,7 +139,8 @@ impl SeedResult {
         let wanted = if self.violation.is_some() || lines == usize::MAX { lines } else { 0 };
         let told = &self.story[self.story.len().saturating_sub(wanted)..];
         if !told.is_empty() {
-            let _ = writeln!(text, "\nWhat happened{}:", if told.len() < self.story.len() { " in the end" } else { "" });
+            let _ =
+                writeln!(text, "\nWhat happened{}:", if told.len() < self.story.len() { " in the end" } else { "" });
         }
         for line in told {
             let _ = writeln!(text, "  {:9.3} {}", line.at.as_secs_f64(), line.words);

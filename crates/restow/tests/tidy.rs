@@ -145,7 +145,10 @@ fn simulated_crates_take_time_and_random_numbers_and_tasks_from_the_host() {
                 for (word, instead) in NOT_SIMULATED.iter().filter(|(word, _)| line.contains(word)) {
                     broken.push(format!("{}:{}: {word}…: use {instead}", file.display(), number + 1));
                 }
-                if line.contains("select! {") && !has_sockets && !code.lines().nth(number + 1).unwrap().contains("biased;") {
+                if line.contains("select! {")
+                    && !has_sockets
+                    && !code.lines().nth(number + 1).unwrap().contains("biased;")
+                {
                     broken.push(format!("{}:{}: the order of select! must be biased", file.display(), number + 1));
                 }
             }

@@ -102,10 +102,11 @@ fn plant(root: &Path, copy: &Path, list: &List) -> Result<()> {
     }
     for change in &list.changes {
         let text = fs::read_to_string(root.join(&change.file))?;
-        let changed = list.changes.iter().filter(|other| other.file == change.file).try_fold(text, |text, change| {
-            ensure!(text.matches(&change.old).count() == 1, "{}: not once: {}", change.file.display(), change.old);
-            Ok(text.replace(&change.old, &switched(&change.new, list)?))
-        })?;
+        let changed =
+            list.changes.iter().filter(|other| other.file == change.file).try_fold(text, |text, change| {
+                ensure!(text.matches(&change.old).count() == 1, "{}: not once: {}", change.file.display(), change.old);
+                Ok(text.replace(&change.old, &switched(&change.new, list)?))
+            })?;
         write_if_other(&copy.join(&change.file), &changed)?;
     }
     Ok(())

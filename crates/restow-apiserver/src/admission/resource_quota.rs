@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use usage::Usage;
 
 /// The interval of recounts, which count deletions.

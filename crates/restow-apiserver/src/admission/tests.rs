@@ -59,7 +59,9 @@ impl Hook {
                     }
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                restow_host::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await.is_ok() });
+                restow_host::spawn(
+                    async move { builder.serve_connection(TokioIo::new(stream), service).await.is_ok() },
+                );
             }
         });
         Hook { url, ca_bundle: STANDARD.encode(certified.cert.pem()), asked }

@@ -359,8 +359,9 @@ mod tests {
             begun.await.unwrap();
         }
         let light = queue.clone();
-        let light =
-            restow_host::spawn(async move { light.run(&of("user-0"), async { wait_for_turn(LIGHT_BYTES - 1).await }).await });
+        let light = restow_host::spawn(async move {
+            light.run(&of("user-0"), async { wait_for_turn(LIGHT_BYTES - 1).await }).await
+        });
         light.await.unwrap();
         let exempt = queue.clone();
         restow_host::spawn(async move { exempt.run(&Flow::Exempt, wait_for_turn(LIGHT_BYTES)).await }).await.unwrap();

@@ -170,13 +170,23 @@ pub(super) fn watch_cluster(context: &Context, queue: Arc<ReconcileQueue>) -> to
         watches.spawn(inherit(watch_migrations(migrations, Arc::clone(&queue))));
         watches.spawn(inherit(watch_reports(reported, Arc::clone(&queue))));
         let slice_sign = |slice: &EndpointSlice| format!("{:?}", slice.metadata.generation);
-        watches.spawn(inherit(watch_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&queue))));
+        watches.spawn(inherit(watch_names(
+            slices,
+            "kubernetes.io/service-name=kubernetes",
+            slice_sign,
+            Arc::clone(&queue),
+        )));
         // A Restow API server that restarts, perhaps as another release, keeps the name of its lease and changes the
         // holder. A kube-apiserver before 1.35 keeps both, but removes its endpoint when it shuts down gracefully. If one
         // ends without that, the next resync notices it.
         let lease_sign =
             |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
-        watches.spawn(inherit(watch_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, queue)));
+        watches.spawn(inherit(watch_names(
+            leases,
+            "apiserver.kubernetes.io/identity=kube-apiserver",
+            lease_sign,
+            queue,
+        )));
         while watches.join_next().await.is_some() {}
     })
 }

@@ -24,9 +24,9 @@ use restow_rules::trigger::Backoff as WaitPolicy;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// The worker of one migration.
 pub(super) struct MigrationWorker {

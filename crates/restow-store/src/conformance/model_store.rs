@@ -88,8 +88,7 @@ impl Store for ModelStore {
 
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
         let next = request.from.unwrap_or_else(|| self.shared.model().revision().next());
-        let cursor =
-            Cursor { shared: self.shared.clone(), request, next, delivered_at: Instant::now(), ended: false };
+        let cursor = Cursor { shared: self.shared.clone(), request, next, delivered_at: Instant::now(), ended: false };
         Ok(Watch::new(stream::unfold(cursor, Cursor::advance)))
     }
 

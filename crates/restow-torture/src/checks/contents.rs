@@ -122,7 +122,10 @@ impl StoredObject {
                     .collect();
                 format!("versions {versions:?}, storedVersions {}", status["storedVersions"])
             }
-            STATES => format!("persisted {}, current {}", status["persistedStorageVersionHashes"], status["currentStorageVersionHash"]),
+            STATES => format!(
+                "persisted {}, current {}",
+                status["persistedStorageVersionHashes"], status["currentStorageVersionHash"]
+            ),
             MIGRATIONS => format!("conditions {}", status["conditions"]),
             _ => format!("in {}, token {:?}", self.version, self.token()),
         }
@@ -194,7 +197,9 @@ impl Contents {
             }
             (CRDS, Some(crd)) => self.check_stored_versions_of(&key.name, &crd.value),
             (MIGRATIONS, Some(migration)) => self.check_migration(&key.name, &migration.value, revision),
-            (STATES, Some(state)) => self.check_state(&key.name, before.as_ref().map(|before| &before.value), &state.value),
+            (STATES, Some(state)) => {
+                self.check_state(&key.name, before.as_ref().map(|before| &before.value), &state.value)
+            }
             (SERVICES, Some(_)) => self.check_services(),
             (_, Some(object)) => {
                 let (resource, version) = (key.resource.clone(), object.version.clone());
@@ -251,7 +256,8 @@ impl Contents {
     /// When a migration has succeeded, and no report changed since it began, all objects are in the version agreed on.
     fn check_migration(&mut self, name: &str, migration: &Value, revision: Revision) -> Vec<Finding> {
         let conditions = || migration["status"]["conditions"].as_array().into_iter().flatten();
-        let holds = |kind: &str| conditions().any(|condition| condition["type"] == kind && condition["status"] == "True");
+        let holds =
+            |kind: &str| conditions().any(|condition| condition["type"] == kind && condition["status"] == "True");
         let spec = &migration["spec"]["resource"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let group = match text(&spec["group"]).as_str() {
@@ -277,7 +283,8 @@ impl Contents {
         if others.is_empty() {
             return Vec::new();
         }
-        let words = format!("{name}: the migration of {resource} to {common} succeeded, and objects are stored in {others:?}");
+        let words =
+            format!("{name}: the migration of {resource} to {common} succeeded, and objects are stored in {others:?}");
         vec![(Rule::NoPollutedMigration, words)]
     }
 
@@ -299,7 +306,9 @@ impl Contents {
             let kind = object.value["kind"].as_str().unwrap_or_default();
             let version = object.version.rsplit('/').next().unwrap_or_default();
             let hash = restow_api::storage_version_hash(group, version, kind);
-            if !after.contains(&hash) && self.migrated.get(&resource).is_none_or(|migrated| object.revision <= *migrated) {
+            if !after.contains(&hash)
+                && self.migrated.get(&resource).is_none_or(|migrated| object.revision <= *migrated)
+            {
                 missing.push(format!("{key} in {}", object.version));
             }
         }
@@ -316,7 +325,8 @@ impl Contents {
             let spec = &service.value["spec"];
             let ports = spec["ports"].as_array().into_iter().flatten().filter_map(|port| port["nodePort"].as_u64());
             let address = spec["clusterIP"].as_str().filter(|address| !["", "None"].contains(address));
-            let claims = ports.map(|port| format!("node port {port}")).chain(address.map(|ip| format!("cluster IP {ip}")));
+            let claims =
+                ports.map(|port| format!("node port {port}")).chain(address.map(|ip| format!("cluster IP {ip}")));
             for claim in claims {
                 if let Some(other) = owners.insert(claim.clone(), key) {
                     findings.push((Rule::Unique, format!("{claim} belongs to {other} and {key}")));
@@ -330,11 +340,14 @@ impl Contents {
     fn check_quota(&self, key: &ObjectKey) -> Vec<Finding> {
         let (_, plural) = key.resource.rsplit_once('.').unwrap_or_default();
         let mut findings = Vec::new();
-        for (quota, object) in self.objects_of("core.resourcequotas").filter(|(quota, _)| quota.namespace == key.namespace) {
+        for (quota, object) in
+            self.objects_of("core.resourcequotas").filter(|(quota, _)| quota.namespace == key.namespace)
+        {
             let hard = object.value["spec"]["hard"].as_object().into_iter().flatten();
             for (name, most) in hard.filter(|(name, _)| name.strip_prefix("count/") == Some(plural)) {
                 let most: usize = most.as_str().and_then(|most| most.parse().ok()).unwrap_or(usize::MAX);
-                let there = self.objects_of(&key.resource).filter(|(other, _)| other.namespace == key.namespace).count();
+                let there =
+                    self.objects_of(&key.resource).filter(|(other, _)| other.namespace == key.namespace).count();
                 if there > most {
                     findings.push((Rule::Unique, format!("{quota} allows {most} of {name}, and there are {there}")));
                 }
@@ -447,7 +460,8 @@ mod tests {
     #[test]
     fn a_node_port_has_one_owner_and_a_quota_is_not_exceeded() {
         let mut history = History::default();
-        let service = |port: u16| json!({"apiVersion": "v1", "spec": {"ports": [{"nodePort": port}], "clusterIP": "None"}});
+        let service =
+            |port: u16| json!({"apiVersion": "v1", "spec": {"ports": [{"nodePort": port}], "clusterIP": "None"}});
         assert_eq!(history.put(SERVICES, "a", service(30_000)), []);
         assert_eq!(history.put(SERVICES, "b", service(30_001)), []);
         assert_eq!(history.put(SERVICES, "b", service(30_000)), [Rule::Unique]);

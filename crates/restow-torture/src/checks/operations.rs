@@ -61,7 +61,9 @@ impl Operations {
             (Outcome::Refused, Some(applied), _) => {
                 format!("{token:?} of {key} was refused, and is there since revision {applied}")
             }
-            (Outcome::Acknowledged(_), None, Some(token)) => format!("{token} of {key} was acknowledged, and is not there"),
+            (Outcome::Acknowledged(_), None, Some(token)) => {
+                format!("{token} of {key} was acknowledged, and is not there")
+            }
             (Outcome::Acknowledged(Some(told)), Some(applied), _) if told < applied.get() => {
                 format!("{token:?} of {key} was acknowledged at revision {told}, and was applied at {applied}")
             }
@@ -113,7 +115,9 @@ impl Operations {
         let finding = match (operation.applied, operation.outcome) {
             (Some(before), _) => Some(format!("{token} of {key} was applied at revision {before}, and again")),
             (None, Some(Outcome::Refused)) => Some(format!("{token} of {key} was refused, and applied later")),
-            (None, Some(Outcome::Acknowledged(_))) => Some(format!("{token} of {key} was acknowledged, and applied later")),
+            (None, Some(Outcome::Acknowledged(_))) => {
+                Some(format!("{token} of {key} was acknowledged, and applied later"))
+            }
             (None, None | Some(Outcome::Unknown)) => None,
         };
         operation.applied = Some(revision);
@@ -165,7 +169,8 @@ impl Operations {
         if is_possible {
             return None;
         }
-        let words = format!("a read of {key} found {found:?}, and since revision {not_before:?} there was {possible:?}");
+        let words =
+            format!("a read of {key} found {found:?}, and since revision {not_before:?} there was {possible:?}");
         Some((Rule::AcknowledgedWritesAreThere, words))
     }
 }
@@ -175,7 +180,15 @@ fn unrequested(key: &ObjectKey, before: &Value, after: &Value) -> Vec<Finding> {
     let cleaned = |object: &Value| {
         let mut object = object.clone();
         object["apiVersion"] = Value::Null;
-        for field in ["managedFields", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers", "ownerReferences", "generation"] {
+        for field in [
+            "managedFields",
+            "resourceVersion",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "finalizers",
+            "ownerReferences",
+            "generation",
+        ] {
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove(field);
             }

@@ -45,7 +45,8 @@ fn not_migrated(contents: &Contents, custom_only: bool) -> Vec<String> {
     }
     for (key, crd) in contents.objects_of("apiextensions.k8s.io.customresourcedefinitions") {
         let versions = crd.value["spec"]["versions"].as_array().into_iter().flatten();
-        let storage = versions.filter(|version| version["storage"] == true).filter_map(|version| version["name"].as_str());
+        let storage =
+            versions.filter(|version| version["storage"] == true).filter_map(|version| version["name"].as_str());
         let (storage, listed) = (storage.collect::<BTreeSet<&str>>(), crate::checks::stored_versions_of(&crd.value));
         if storage != listed {
             open.push(format!("storedVersions of {} is {listed:?}, and its storage version {storage:?}", key.name));

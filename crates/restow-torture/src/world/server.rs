@@ -264,10 +264,8 @@ fn config(store: StoreClient, number: usize, kind: ServerKind, voting: bool) -> 
     agreement.storage_versions = storage_versions;
     let internal = |group: &str| GroupVersion::new(group, "v1alpha1").map(|version| (version, true)).ok();
     let groups = ["internal.apiserver.k8s.io", "kube-apiserver.internal.k8s.io"];
-    let runtime = RuntimeConfig {
-        versions: groups.into_iter().filter_map(internal).collect(),
-        ..RuntimeConfig::default()
-    };
+    let runtime =
+        RuntimeConfig { versions: groups.into_iter().filter_map(internal).collect(), ..RuntimeConfig::default() };
     let is_wanted = |resource: &Resource| RESOURCES.contains(&resource.group_resource.to_string().as_str());
     let resources = builtin::resources(release, &runtime).into_iter().filter(is_wanted);
     Ok(ServerConfig {

@@ -147,13 +147,21 @@ impl User {
     }
 
     /// Sends a write, and records what is known about it afterwards.
-    async fn write(&self, key: &ObjectKey, token: Option<&str>, request_line: (&str, &str, &str), body: Option<&Value>) {
+    async fn write(
+        &self,
+        key: &ObjectKey,
+        token: Option<&str>,
+        request_line: (&str, &str, &str),
+        body: Option<&Value>,
+    ) {
         let checker = &self.world.checker;
         let operation = checker.begin(key, token);
         let (method, path, content_type) = request_line;
         let answer = request(&self.connection, method, path, content_type, body).await;
         checker.tell(|| match &answer {
-            Ok(answer) => format!("{}: {method} {key} {token:?}: {} {}", self.name, answer.code, answer.body["message"]),
+            Ok(answer) => {
+                format!("{}: {method} {key} {token:?}: {} {}", self.name, answer.code, answer.body["message"])
+            }
             Err(error) => format!("{}: {method} {key} {token:?}: {error}", self.name),
         });
         let outcome = match &answer {
