@@ -4,14 +4,13 @@
 mod contents;
 mod operations;
 
-pub(crate) use contents::{Contents, ObjectKey, stored_versions_of};
-pub(crate) use operations::{OperationId, Outcome};
+pub(crate) use contents::{Contents, ObjectKey, StoredObject, Writer, stored_versions_of};
+pub(crate) use operations::{OperationId, Operations, Outcome};
 
 use crate::simulation::{Statistics, StoryLine, Telling};
-use contents::StoredObject;
-use operations::Operations;
 use restow_store::conformance::ModelStore;
 use restow_store::{Change, Event, KeyRange, Revision, StoreError, Txn, TxnOutcome};
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +20,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A rule that must always hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Rule {
     /// A server writes only what it has reported.
     ReportBeforeWrite,
@@ -60,7 +60,7 @@ impl fmt::Display for Rule {
 }
 
 /// A rule that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
@@ -260,7 +260,7 @@ impl State {
             Change::Delete(_) => None,
         };
         let Some(key) = ObjectKey::parse(event.key().as_bytes()) else { return };
-        let after = after.and_then(|value| serde_json::from_slice::<Value>(value).ok()).map(StoredObject::new);
+        let after = after.and_then(|value| serde_json::from_slice::<Value>(value).ok()).map(|value| StoredObject::new(value, event.revision));
         self.tell_change(&key, after.as_ref(), event, server);
         let mut findings = Vec::new();
         if let (Some(object), Some(server)) = (&after, server) {
@@ -273,24 +273,8 @@ impl State {
 
     /// The server that writes an object has reported the version, and there is no agreement on another one.
     fn check_writer(&self, key: &ObjectKey, object: &StoredObject, server: usize) -> Vec<Finding> {
-        let name = &self.servers[&server];
-        let mut findings = Vec::new();
-        if key.precedes_reports() {
-            return findings;
-        }
-        let reports = self.contents.reports(&key.resource);
-        let reported = reports.and_then(|reports| reports.by_server.get(name));
-        if !self.silent.contains(&server) && reported != Some(&object.version) {
-            let words = format!("{name} wrote {key} in {}, and has reported {reported:?}", object.version);
-            findings.push((Rule::ReportBeforeWrite, words));
-        }
-        if let Some(common) = reports.and_then(|reports| reports.common.as_ref())
-            && *common != object.version
-        {
-            let words = format!("{name} wrote {key} in {} while commonEncodingVersion is {common}", object.version);
-            findings.push((Rule::AgreementIsTrue, words));
-        }
-        findings
+        let (name, reports) = (&self.servers[&server], !self.silent.contains(&server));
+        self.contents.check_write(key, object, Writer::Server { name, reports })
     }
 
     fn tell_change(&mut self, key: &ObjectKey, after: Option<&StoredObject>, event: &Event, server: Option<usize>) {

@@ -14,12 +14,14 @@
 //! | `network.rs` | how clients reach servers |
 //! | `checks.rs`, `checks/` | the rules, checked on the history of the store after every revision |
 //! | `simulation.rs` | runs a plan, and repeats it with a story |
+//! | `processes.rs`, `processes/` | the same with real processes, a real etcd and a real network |
 //! | `shrink.rs` | finds the fewest events that still break the rule |
 
 mod checks;
 mod dice;
 mod network;
 mod plan;
+pub mod processes;
 mod shrink;
 mod simulation;
 mod store_client;

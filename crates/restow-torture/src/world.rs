@@ -3,10 +3,10 @@
 
 mod actions;
 mod controller;
-mod convergence;
+pub(crate) mod convergence;
 mod server;
-mod setup;
-mod user;
+pub(crate) mod setup;
+pub(crate) mod user;
 
 use crate::checks::{Checker, Rule};
 use crate::dice::Dice;

@@ -19,6 +19,7 @@ mod plugin;
 mod serve;
 mod serving;
 mod status;
+mod torture;
 mod up;
 mod verify;
 mod webhook;
@@ -55,6 +56,7 @@ enum Command {
     Install(controller::InstallArgs),
     Completion(completion::CompletionArgs),
     Webhook(webhook::WebhookArgs),
+    Torture(torture::TortureArgs),
     /// Run benchmarks on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -94,6 +96,7 @@ async fn main() -> ExitCode {
         Command::Install(args) => controller::run_install(args).await.map(success),
         Command::Completion(args) => completion::run(&args, Args::command()).map(success),
         Command::Webhook(args) => webhook::run(args).await.map(success),
+        Command::Torture(args) => torture::run(args).await,
         Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {
@@ -110,6 +113,7 @@ impl Command {
     /// warnings. The kube client logs nothing: its caller reports a server that cannot be reached, with the consequences.
     fn log_filter(&self) -> &'static str {
         match self {
+            Command::Torture(_) => "off",
             Command::Demo(_) | Command::DemoServer(_) => "error,kube_client=off",
             // The warning about watches of old etcd versions does not matter to a command that reads once.
             Command::Verify(_) => "warn,restow_store_etcd=error,kube_client=off",

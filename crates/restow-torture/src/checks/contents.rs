@@ -24,6 +24,8 @@ pub(crate) struct StoredObject {
     pub(crate) version: String,
     /// All of it.
     pub(crate) value: Value,
+    /// When it was written.
+    pub(crate) revision: Revision,
 }
 
 /// The reports about one resource.
@@ -33,6 +35,15 @@ pub(crate) struct Reports {
     pub(crate) by_server: BTreeMap<String, String>,
     /// What all encode, if they agree.
     pub(crate) common: Option<String>,
+}
+
+/// Who wrote an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer<'w> {
+    /// This server, which reports its storage versions or, by its configuration, does not.
+    Server { name: &'w str, reports: bool },
+    /// One of the servers.
+    Unknown,
 }
 
 /// What is stored.
@@ -46,6 +57,8 @@ pub(crate) struct Contents {
     reports_changed: BTreeMap<String, Revision>,
     /// The revision at which a migration began to run.
     running_since: BTreeMap<String, Revision>,
+    /// When a migration of a resource last succeeded.
+    migrated: BTreeMap<String, Revision>,
 }
 
 pub(crate) const STORAGE_VERSIONS: &str = "internal.apiserver.k8s.io.storageversions";
@@ -87,8 +100,8 @@ impl fmt::Display for ObjectKey {
 }
 
 impl StoredObject {
-    pub(crate) fn new(value: Value) -> Self {
-        StoredObject { version: value["apiVersion"].as_str().unwrap_or_default().to_owned(), value }
+    pub(crate) fn new(value: Value, revision: Revision) -> Self {
+        StoredObject { revision, version: value["apiVersion"].as_str().unwrap_or_default().to_owned(), value }
     }
 
     /// The mark by which a user recognises what it wrote.
@@ -136,6 +149,11 @@ impl Contents {
         self.objects.get(key)
     }
 
+    /// How many objects there are.
+    pub(crate) fn object_count(&self) -> usize {
+        self.objects.len()
+    }
+
     /// All objects of a resource.
     pub(crate) fn objects_of<'c>(&'c self, resource: &str) -> impl Iterator<Item = (&'c ObjectKey, &'c StoredObject)> {
         let from = ObjectKey::new(resource, "", "");
@@ -157,8 +175,42 @@ impl Contents {
         self.versions.get(resource).into_iter().flatten().filter(|(_, count)| **count > 0).map(|(version, _)| version)
     }
 
+    /// The server that writes an object has reported the version, and there is no agreement on another one.
+    pub(crate) fn check_write(&self, key: &ObjectKey, object: &StoredObject, writer: Writer<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if key.precedes_reports() {
+            return findings;
+        }
+        let (reports, version) = (self.reports(&key.resource), &object.version);
+        let reported = reports.map(|reports| &reports.by_server);
+        match writer {
+            Writer::Server { name, reports: true } => {
+                let reported = reported.and_then(|by_server| by_server.get(name));
+                if reported != Some(version) {
+                    let words = format!("{name} wrote {key} in {version}, and has reported {reported:?}");
+                    findings.push((Rule::ReportBeforeWrite, words));
+                }
+            }
+            Writer::Server { reports: false, .. } => {}
+            Writer::Unknown => {
+                if !reported.is_some_and(|by_server| by_server.values().any(|reported| reported == version)) {
+                    let words = format!("{key} was written in {version}, and reported is {reported:?}");
+                    findings.push((Rule::ReportBeforeWrite, words));
+                }
+            }
+        }
+        if let Some(common) = reports.and_then(|reports| reports.common.as_ref())
+            && common != version
+        {
+            let name = if let Writer::Server { name, .. } = writer { name } else { "a server" };
+            let words = format!("{name} wrote {key} in {version} while commonEncodingVersion is {common}");
+            findings.push((Rule::AgreementIsTrue, words));
+        }
+        findings
+    }
+
     /// Takes up a change, and checks what must be true afterwards.
-    pub(super) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
+    pub(crate) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
         let before = match after.clone() {
             Some(object) => self.objects.insert(key.clone(), object),
             None => self.objects.remove(&key),
@@ -249,6 +301,7 @@ impl Contents {
             return Vec::new();
         }
         let Some(since) = self.running_since.remove(name) else { return Vec::new() };
+        self.migrated.insert(resource.clone(), revision);
         if self.reports_changed.get(&resource).is_some_and(|changed| *changed >= since) {
             return Vec::new();
         }
@@ -264,7 +317,8 @@ impl Contents {
         vec![(Rule::NoPollutedMigration, words)]
     }
 
-    /// A StorageState forgets a version only if nothing is stored in it.
+    /// A StorageState forgets a version only if nothing was stored in it when a migration succeeded. What was written since is
+    /// added when the controller sees that the storage version has changed.
     fn check_state(&self, name: &str, before: Option<&Value>, after: &Value) -> Vec<Finding> {
         let hashes = |state: &Value| -> BTreeSet<String> {
             let listed = state["status"]["persistedStorageVersionHashes"].as_array().into_iter().flatten();
@@ -281,7 +335,7 @@ impl Contents {
             let kind = object.value["kind"].as_str().unwrap_or_default();
             let version = object.version.rsplit('/').next().unwrap_or_default();
             let hash = restow_api::storage_version_hash(group, version, kind);
-            if !after.contains(&hash) {
+            if !after.contains(&hash) && self.migrated.get(&resource).is_none_or(|migrated| object.revision <= *migrated) {
                 missing.push(format!("{key} in {}", object.version));
             }
         }

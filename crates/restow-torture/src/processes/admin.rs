@@ -1,0 +1,99 @@
+//! What administrators do: create what the writers need, and change the storage version of the CRD.
+
+use super::api::{Answer, request};
+use super::history::History;
+use crate::world::setup::{self, CRD};
+use crate::world::{LIMITED, NAMESPACE};
+use kube::Client;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// How often a change is tried again.
+const TRIES: usize = 10;
+
+/// An administrator, who tries one server after the other.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    history: Arc<History>,
+    servers: Vec<Client>,
+}
+
+impl Admin {
+    pub(crate) fn new(history: Arc<History>, servers: Vec<Client>) -> Self {
+        Admin { history, servers }
+    }
+
+    async fn send(&self, turn: usize, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+        let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let answer = request(&self.servers[turn % self.servers.len()], (method, path, content_type), body).await;
+        self.history.note(match &answer {
+            Ok(answer) => format!("admin: {method} {path}: {} {}", answer.code, answer.body["message"]),
+            Err(error) => format!("admin: {method} {path}: {error}"),
+        });
+        answer.ok()
+    }
+
+    /// Creates what the writers need. Returns whether all of it exists in time.
+    pub(crate) async fn set_up(&self, within: Duration) -> bool {
+        let began = Instant::now();
+        while restow_migrate::install::install_at_own_server(&self.servers[0]).await.is_err() {
+            if began.elapsed() > within {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let quota = json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": LIMITED},
+            "spec": {"hard": {"count/configmaps": "4"}},
+        });
+        let objects = [
+            (CRDS.to_owned(), setup::crd()),
+            ("/api/v1/namespaces".to_owned(), setup::namespace(NAMESPACE)),
+            ("/api/v1/namespaces".to_owned(), setup::namespace(LIMITED)),
+            (format!("/api/v1/namespaces/{LIMITED}/resourcequotas"), quota),
+        ];
+        for (collection, object) in &objects {
+            while !self.create(collection, object).await {
+                if began.elapsed() > within {
+                    return false;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        true
+    }
+
+    async fn create(&self, collection: &str, object: &Value) -> bool {
+        let answer = self.send(0, "POST", collection, Some(object)).await;
+        answer.is_some_and(|answer| [200, 201, 409].contains(&answer.code))
+    }
+
+    /// Makes the other version of the CRD its storage version.
+    pub(crate) async fn flip_storage_version(self, first: usize) {
+        let path = format!("{CRDS}/{CRD}");
+        for turn in first..first + TRIES {
+            if self.try_to_flip(turn, &path).await {
+                self.history.count(|counts| counts.flips += 1);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    async fn try_to_flip(&self, turn: usize, path: &str) -> bool {
+        let Some(mut found) = self.send(turn, "GET", path, None).await else { return false };
+        let Some(versions) = found.body["spec"]["versions"].as_array_mut() else { return false };
+        for version in versions {
+            version["storage"] = (version["storage"] != true).into();
+        }
+        self.send(turn, "PUT", path, Some(&found.body)).await.is_some_and(|answer| answer.code == 200)
+    }
+
+    /// Deletes the identity lease of a server.
+    pub(crate) async fn delete_lease(self, identity: String, turn: usize) {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{identity}");
+        let _ = self.send(turn, "DELETE", &path, None).await;
+    }
+}

@@ -1,0 +1,245 @@
+//! The history of the store as it is read, and the operations of the writers: both are recorded, and checked against each other.
+//!
+//! An operation ends before its revision is read. So what compares an answer with the history waits until everything was read that
+//! was there when the answer came.
+
+use super::report::{Counts, ProcessError};
+use super::writer::VIA;
+use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
+use restow_store::{Change, Event, Revision};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// So many violations are kept; the rest are hardly news.
+const MOST_VIOLATIONS: usize = 20;
+
+/// What has happened so far.
+pub(crate) struct History {
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    contents: Contents,
+    operations: Operations,
+    /// The first revision that was not read yet.
+    next: Revision,
+    /// Answers that were not checked yet.
+    answers: VecDeque<Answer>,
+    /// How many answers were checked.
+    checked: u64,
+    violations: Vec<Violation>,
+    counts: Counts,
+    record: BufWriter<File>,
+}
+
+/// An answer to a writer.
+enum Answer {
+    Write(OperationId, Outcome),
+    Read { key: ObjectKey, not_before: Option<u64>, found: Option<(String, u64)> },
+}
+
+/// All answers up to a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark(u64);
+
+impl History {
+    /// An empty history, which is recorded in this file.
+    pub(crate) fn record_to(path: &Path) -> Result<Self, ProcessError> {
+        let file = File::create(path).map_err(ProcessError::io("create the record of the history"))?;
+        let state = State {
+            contents: Contents::default(),
+            operations: Operations::default(),
+            next: Revision::new(1),
+            answers: VecDeque::new(),
+            checked: 0,
+            violations: Vec::new(),
+            counts: Counts::default(),
+            record: BufWriter::new(file),
+        };
+        Ok(History { began: Instant::now(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first revision that was not read yet.
+    pub(crate) fn next(&self) -> Revision {
+        self.state().next
+    }
+
+    /// Looks at what a watch delivered: everything up to a revision.
+    pub(crate) fn look_at(&self, events: &[Event], revision: Revision) {
+        let mut state = self.state();
+        for event in events {
+            self.look_at_event(&mut state, event);
+        }
+        state.next = state.next.max(revision.next());
+        state.counts.revisions = state.next.get().saturating_sub(1);
+    }
+
+    fn look_at_event(&self, state: &mut State, event: &Event) {
+        if event.revision < state.next {
+            return;
+        }
+        let key = event.key().as_bytes();
+        let value = match &event.change {
+            Change::Put(entry) => serde_json::from_slice::<Value>(&entry.value).ok(),
+            Change::Delete(_) => None,
+        };
+        let line = json!({"revision": event.revision.get(), "key": String::from_utf8_lossy(key), "value": value});
+        self.record(state, line);
+        let Some(key) = ObjectKey::parse(key) else { return };
+        let after = value.map(|value| StoredObject::new(value, event.revision));
+        let before = state.contents.object(&key);
+        let mut findings = Vec::new();
+        if let Some(object) = &after {
+            findings.extend(state.contents.check_write(&key, object, writer_of(before, object)));
+            state.counts.migrations += u64::from(is_new_success(&key, before, object));
+        }
+        findings.extend(state.operations.look_at(&key, event.revision, before, after.as_ref()));
+        findings.extend(state.contents.change(key, event.revision, after));
+        for (rule, what) in findings {
+            self.add_violation(state, rule, what, event.revision);
+        }
+    }
+
+    /// A writer begins to change an object, so that it has this token; a deletion has none.
+    pub(crate) fn begin(&self, key: &ObjectKey, token: Option<&str>, via: &str, method: &str) -> OperationId {
+        let mut state = self.state();
+        state.counts.operations += 1;
+        self.record(&mut state, json!({"begin": method, "key": key.to_string(), "token": token, "via": via}));
+        let next = state.next;
+        state.operations.begin(key.clone(), token.map(str::to_owned), next)
+    }
+
+    /// A writer knows what became of a change.
+    pub(crate) fn end(&self, operation: OperationId, outcome: Outcome, words: &str) {
+        let mut state = self.state();
+        match outcome {
+            Outcome::Acknowledged(_) => state.counts.acknowledged += 1,
+            Outcome::Refused => state.counts.refused += 1,
+            Outcome::Unknown => state.counts.unknown += 1,
+        }
+        self.record(&mut state, json!({"end": words, "outcome": format!("{outcome:?}")}));
+        state.answers.push_back(Answer::Write(operation, outcome));
+    }
+
+    /// The revision that a read must not be older than.
+    pub(crate) fn begin_read(&self, key: &ObjectKey) -> Option<u64> {
+        self.state().operations.latest(key)
+    }
+
+    /// A read returned this token and revision, or that there is no object.
+    pub(crate) fn end_read(&self, key: &ObjectKey, not_before: Option<u64>, found: Option<(String, u64)>) {
+        let mut state = self.state();
+        state.counts.reads += 1;
+        self.record(&mut state, json!({"read": key.to_string(), "notBefore": not_before, "found": found}));
+        state.answers.push_back(Answer::Read { key: key.clone(), not_before, found });
+    }
+
+    /// Records something else that happened.
+    pub(crate) fn note(&self, what: impl Into<String>) {
+        let mut state = self.state();
+        self.record(&mut state, json!({"note": what.into()}));
+    }
+
+    /// All answers until now. Once everything was read that is in the store now, they can be checked.
+    pub(crate) fn mark(&self) -> Mark {
+        let state = self.state();
+        Mark(state.checked + state.answers.len() as u64)
+    }
+
+    /// Checks all answers up to a mark.
+    pub(crate) fn check_answers(&self, mark: Mark) {
+        let mut state = self.state();
+        while state.checked < mark.0 {
+            let Some(answer) = state.answers.pop_front() else { return };
+            state.checked += 1;
+            let finding = match answer {
+                Answer::Write(operation, outcome) => state.operations.end(operation, outcome),
+                Answer::Read { key, not_before, found } => {
+                    let found = found.as_ref().map(|(token, revision)| (token.as_str(), *revision));
+                    state.operations.check_read(&key, not_before, found)
+                }
+            };
+            if let Some((rule, what)) = finding {
+                let revision = state.next;
+                self.add_violation(&mut state, rule, what, revision);
+            }
+        }
+    }
+
+    /// Reads the contents of the store.
+    pub(crate) fn contents<T>(&self, read: impl FnOnce(&Contents) -> T) -> T {
+        read(&self.state().contents)
+    }
+
+    /// Counts something.
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Counts)) {
+        count(&mut self.state().counts);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.state().counts.clone()
+    }
+
+    /// Records that a rule was broken.
+    pub(crate) fn violated(&self, rule: Rule, what: String) {
+        let mut state = self.state();
+        let revision = state.next;
+        self.add_violation(&mut state, rule, what, revision);
+    }
+
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        self.state().violations.clone()
+    }
+
+    /// Whether it makes no sense to go on.
+    pub(crate) fn has_seen_enough(&self) -> bool {
+        self.state().violations.len() >= MOST_VIOLATIONS
+    }
+
+    /// Writes the record to its file.
+    pub(crate) fn flush(&self) {
+        // A record that cannot be written does not change what was found.
+        let _ = self.state().record.flush();
+    }
+
+    fn add_violation(&self, state: &mut State, rule: Rule, what: String, revision: Revision) {
+        let violation = Violation { rule, what, at: self.began.elapsed(), revision: revision.get() };
+        self.record(state, json!({"VIOLATION": violation.to_string()}));
+        if state.violations.len() < MOST_VIOLATIONS {
+            state.violations.push(violation);
+        }
+    }
+
+    fn record(&self, state: &mut State, mut line: Value) {
+        line["at"] = self.began.elapsed().as_secs_f64().into();
+        let _ = writeln!(state.record, "{line}");
+    }
+}
+
+/// A writer names the server that it wrote through; a change that keeps its token was made by a controller, through any.
+fn writer_of<'w>(before: Option<&StoredObject>, after: &'w StoredObject) -> Writer<'w> {
+    let via = after.value["metadata"]["annotations"][VIA].as_str();
+    match via {
+        Some(name) if before.and_then(StoredObject::token) != after.token() => Writer::Server { name, reports: true },
+        _ => Writer::Unknown,
+    }
+}
+
+/// Whether a migration has succeeded with this change.
+fn is_new_success(key: &ObjectKey, before: Option<&StoredObject>, after: &StoredObject) -> bool {
+    let succeeded = |object: &StoredObject| {
+        let conditions = object.value["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|condition| condition["type"] == "Succeeded" && condition["status"] == "True")
+    };
+    key.resource.ends_with(".storageversionmigrations") && succeeded(after) && !before.is_some_and(succeeded)
+}
