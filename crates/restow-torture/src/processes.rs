@@ -92,6 +92,9 @@ pub(crate) struct Reporter<'l> {
 
 /// Runs it.
 pub async fn run(options: &ProcessOptions, listener: &dyn Listener) -> Result<ProcessReport, ProcessError> {
+    if sandbox::is_inside() {
+        sandbox::prepare()?;
+    }
     let reporter = Reporter { began: Instant::now(), listener };
     let (mut parts, mut left_out) = (Vec::new(), Vec::new());
     let embedded = match options.stores {
@@ -116,6 +119,13 @@ impl Reporter<'_> {
 
     fn left_out(&self, left_out: &[String]) {
         self.listener.left_out(left_out);
+    }
+}
+
+impl ProcessOptions {
+    /// Whether the API servers on etcd vote on storage versions. The seed decides it.
+    pub fn is_voting(&self) -> bool {
+        plan::is_voting(self.seed)
     }
 }
 

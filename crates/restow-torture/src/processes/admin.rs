@@ -91,6 +91,18 @@ impl Admin {
         self.send(turn, "PUT", path, Some(&found.body)).await.is_some_and(|answer| answer.code == 200)
     }
 
+    /// The servers that do not say that they are ready for writes.
+    pub(crate) async fn who_is_not_ready(&self) -> Vec<usize> {
+        let mut waiting = Vec::new();
+        for (number, server) in self.servers.iter().enumerate() {
+            let answer = request(server, ("GET", "/readyz", "application/json"), None).await;
+            if !answer.is_ok_and(|answer| answer.code == 200) {
+                waiting.push(number);
+            }
+        }
+        waiting
+    }
+
     /// Deletes the identity lease of a server.
     pub(crate) async fn delete_lease(self, identity: String, turn: usize) {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{identity}");

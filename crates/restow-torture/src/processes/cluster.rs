@@ -5,6 +5,7 @@ use super::history::History;
 use super::host::{CONTROLLERS, Host, MEMBERS};
 use super::managed_process::{ManagedProcess, Todo, run};
 use super::network::Network;
+use super::plan::is_voting;
 use super::report::ProcessError;
 use super::wall_clock::{ClockLibrary, WallClock};
 use super::{ProcessOptions, Release};
@@ -26,6 +27,7 @@ pub(crate) struct Cluster {
     pub(crate) clocks: BTreeMap<Host, WallClock>,
     processes: BTreeMap<Host, ManagedProcess>,
     releases: Vec<Release>,
+    is_voting: bool,
     programs: Programs,
     folder: PathBuf,
 }
@@ -72,6 +74,7 @@ impl Cluster {
             clocks,
             processes: hosts.iter().map(process).collect(),
             releases: vec![Release::Older; options.servers],
+            is_voting: is_voting(options.seed),
             programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
             folder,
         };
@@ -117,6 +120,12 @@ impl Cluster {
 
     pub(crate) fn process(&mut self, host: Host) -> Option<&mut ManagedProcess> {
         self.processes.get_mut(&host)
+    }
+
+    /// The processes that do not run, or are suspended or being stopped.
+    pub(crate) fn disturbed(&self) -> Vec<String> {
+        let disturbed = self.processes.values().filter(|process| !process.is_undisturbed());
+        disturbed.map(|process| format!("{} is disturbed", process.name())).collect()
     }
 
     pub(crate) fn release_of(&self, server: usize) -> Release {
@@ -191,6 +200,9 @@ impl Cluster {
         command.args(["serve", "--listen", &self.address(host), "--etcd-endpoints", &urls.join(",")]);
         command.args(["--release", self.releases[number].name(), "--identity", &host.to_string()]);
         command.args(["--identity-lease-duration-seconds", "5", "--identity-lease-renew-seconds", "1"]);
+        if self.is_voting {
+            command.args(["--storage-versions", "vote"]);
+        }
         for (flag, file) in [
             ("--tls-cert-file", "server.crt"),
             ("--tls-private-key-file", "server.key"),
@@ -205,7 +217,10 @@ impl Cluster {
     fn controller(&self, host: Host) -> Command {
         let mut command = self.network.command_on(host, &self.programs.restow);
         command.args(["controller", "--identity", &host.to_string(), "--lease-duration", "5"]);
-        command.args(["--namespace", "kube-system", "--poll-interval", "15"]).arg("--kubeconfig").arg(self.kubeconfig());
+        command
+            .args(["--namespace", "kube-system", "--poll-interval", "15"])
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig());
         self.set_clock(host, &mut command);
         command
     }

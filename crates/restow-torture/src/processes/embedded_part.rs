@@ -131,7 +131,8 @@ impl EmbeddedPart<'_> {
     }
 
     async fn suffer(&mut self) {
-        let misery = [Misery::Nothing, Misery::FullDisk, Misery::Starved, Misery::Suspended][self.random.random_range(0..4)];
+        let misery =
+            [Misery::Nothing, Misery::FullDisk, Misery::Starved, Misery::Suspended][self.random.random_range(0..4)];
         let length = Duration::from_millis(self.random.random_range(300..4_000));
         self.history.note(format!("{misery:?} for {length:?}"));
         match misery {

@@ -25,7 +25,7 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const SETTLES_WITHIN: Duration = Duration::from_secs(180);
 const TICK: Duration = Duration::from_millis(50);
 /// The average time between two requests of a writer.
-const WRITER_PAUSE: Duration = Duration::from_millis(250);
+const WRITER_PAUSE: Duration = Duration::from_millis(150);
 
 /// A run on etcd.
 pub(crate) struct EtcdPart<'r> {
@@ -53,7 +53,12 @@ pub(crate) async fn run(
     };
     let settled_after = ran.await;
     history.flush();
-    Ok(Part { store: "etcd", settled_after: settled_after?, counts: history.counts(), violations: history.violations() })
+    Ok(Part {
+        store: "etcd",
+        settled_after: settled_after?,
+        counts: history.counts(),
+        violations: history.violations(),
+    })
 }
 
 impl<'r> EtcdPart<'r> {
@@ -85,7 +90,11 @@ impl<'r> EtcdPart<'r> {
         }
         if !setting_up.await.unwrap_or_default() {
             let folder = options.folder.clone();
-            return Err(ProcessError::NotReady { what: "the API servers are not ready".into(), after: READY_WITHIN, folder });
+            return Err(ProcessError::NotReady {
+                what: "the API servers are not ready".into(),
+                after: READY_WITHIN,
+                folder,
+            });
         }
         Ok(part)
     }
@@ -135,13 +144,14 @@ impl<'r> EtcdPart<'r> {
         let mut settled_after = None;
         while settled_after.is_none() && began.elapsed() < SETTLES_WITHIN {
             self.tick("settling on etcd", |_| true).await?;
-            if began.elapsed() > Duration::from_secs(2) && self.what_is_open(&servers).is_empty() {
+            if self.what_is_open(&servers).await.is_empty() {
                 settled_after = Some(began.elapsed().as_secs_f64());
             }
         }
         if settled_after.is_none() {
-            let open = self.what_is_open(&servers).join("; ");
-            self.history().violated(Rule::ItGetsThere, format!("{} s after the last fault: {open}", SETTLES_WITHIN.as_secs()));
+            let open = self.what_is_open(&servers).await.join("; ");
+            self.history()
+                .violated(Rule::ItGetsThere, format!("{} s after the last fault: {open}", SETTLES_WITHIN.as_secs()));
         }
         if !self.observer.catch_up(Duration::from_secs(60)).await {
             return Err(ProcessError::History("etcd does not answer after the last fault".to_owned()));
@@ -153,7 +163,21 @@ impl<'r> EtcdPart<'r> {
         Ok(settled_after)
     }
 
-    fn what_is_open(&self, servers: &BTreeSet<String>) -> Vec<String> {
-        self.history().contents(|contents| what_is_open_in(contents, servers))
+    /// What is not as it should be yet: of the processes, and then in the store.
+    async fn what_is_open(&self, servers: &BTreeSet<String>) -> Vec<String> {
+        let mut open = self.cluster.disturbed();
+        if open.is_empty() {
+            open.extend(
+                self.admin.who_is_not_ready().await.iter().map(|server| format!("server-{server} is not ready")),
+            );
+        }
+        // Everything is read that was written before the last server was ready.
+        if open.is_empty() && !self.observer.catch_up(Duration::from_secs(10)).await {
+            open.push("etcd does not answer".to_owned());
+        }
+        if open.is_empty() {
+            open = self.history().contents(|contents| what_is_open_in(contents, servers));
+        }
+        open
     }
 }

@@ -1,11 +1,12 @@
 //! Carries out faults on a cluster, and ends them.
 
+use super::Release;
 use super::admin::Admin;
 use super::cluster::Cluster;
 use super::host::{Host, MEMBERS};
+use super::observer;
 use super::plan::{Cut, Direction, Fault};
 use super::report::ProcessError;
-use super::Release;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -69,6 +70,10 @@ impl Faults {
             Fault::FlipStorageVersion => {
                 let (admin, turn) = (self.admin.clone(), self.turn());
                 self.tasks.spawn(admin.flip_storage_version(turn));
+            }
+            Fault::Compact => {
+                let urls = (0..MEMBERS).map(|number| cluster.member_url(number)).collect();
+                self.tasks.spawn(observer::compact(urls, cluster.history.clone()));
             }
             Fault::DeleteLease(server) => {
                 let (admin, turn) = (self.admin.clone(), self.turn());

@@ -243,3 +243,86 @@ fn is_new_success(key: &ObjectKey, before: Option<&StoredObject>, after: &Stored
     };
     key.resource.ends_with(".storageversionmigrations") && succeeded(after) && !before.is_some_and(succeeded)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use restow_store::{Entry, Key};
+
+    const WIDGET: &str = "/example.com/widgets/torture/widget-1";
+
+    fn history() -> History {
+        let folder = tempfile::tempdir().unwrap();
+        History::record_to(&folder.path().join("history")).unwrap()
+    }
+
+    fn put(revision: u64, key: &str, value: &Value) -> Event {
+        let (key, revision) = (Key::try_from(key.to_owned()).unwrap(), Revision::new(revision));
+        let value = Bytes::from(value.to_string());
+        let entry = Entry { key, value, create_revision: revision, mod_revision: revision, version: 1 };
+        Event { revision, change: Change::Put(entry), previous: None }
+    }
+
+    fn report(revision: u64, server: &str, version: &str) -> Event {
+        let entry = json!({"apiServerID": server, "encodingVersion": version, "decodableVersions": [version]});
+        let status = json!({"storageVersions": [entry], "commonEncodingVersion": version});
+        let key = "/internal.apiserver.k8s.io/storageversions/example.com.widgets";
+        put(revision, key, &json!({"metadata": {"name": "example.com.widgets"}, "status": status}))
+    }
+
+    fn widget(revision: u64, version: &str, token: &str) -> Event {
+        let annotations = json!({"token": token, VIA: "server-0"});
+        put(
+            revision,
+            WIDGET,
+            &json!({"apiVersion": version, "metadata": {"name": "widget-1", "annotations": annotations}}),
+        )
+    }
+
+    fn rules(history: &History) -> Vec<Rule> {
+        history.violations().into_iter().map(|violation| violation.rule).collect()
+    }
+
+    fn begin(history: &History, token: &str) -> OperationId {
+        history.begin(&ObjectKey::new("example.com.widgets", "torture", "widget-1"), Some(token), "server-0", "POST")
+    }
+
+    #[test]
+    fn a_write_that_was_reported_asked_for_and_acknowledged_breaks_no_rule() {
+        let history = history();
+        let operation = begin(&history, "a");
+        history.end(operation, Outcome::Acknowledged(Some(2)), "");
+        history.look_at(&[report(1, "server-0", "example.com/v1"), widget(2, "example.com/v1", "a")], Revision::new(2));
+        history.check_answers(history.mark());
+        assert_eq!(history.violations(), []);
+        assert_eq!((history.next(), history.counts().acknowledged), (Revision::new(3), 1));
+    }
+
+    #[test]
+    fn a_write_in_a_version_that_its_server_has_not_reported_breaks_two_rules() {
+        let history = history();
+        begin(&history, "a");
+        history.look_at(&[report(1, "server-1", "example.com/v1"), widget(2, "example.com/v2", "a")], Revision::new(2));
+        assert_eq!(rules(&history), [Rule::ReportBeforeWrite, Rule::AgreementIsTrue]);
+    }
+
+    #[test]
+    fn a_write_that_was_acknowledged_and_is_not_there_breaks_a_rule_once_the_history_is_read() {
+        let history = history();
+        let operation = begin(&history, "a");
+        let before = history.mark();
+        history.end(operation, Outcome::Acknowledged(Some(2)), "");
+        history.check_answers(before);
+        assert_eq!(history.violations(), []);
+        history.check_answers(history.mark());
+        assert_eq!(rules(&history), [Rule::AcknowledgedWritesAreThere]);
+    }
+
+    #[test]
+    fn a_write_that_nobody_asked_for_breaks_a_rule() {
+        let history = history();
+        history.look_at(&[report(1, "server-0", "example.com/v1"), widget(2, "example.com/v1", "a")], Revision::new(2));
+        assert_eq!(rules(&history), [Rule::OnlyRequestedChanges]);
+    }
+}

@@ -51,9 +51,12 @@ impl Network {
             let (prefix, traffic_control) = ([127, 231, third], TrafficControl::Nothing);
             return Ok(Network { prefix, has_namespaces: false, traffic_control, cuts: BTreeMap::new() });
         }
-        sandbox::prepare()?;
-        let mut network =
-            Network { prefix: NETWORK, has_namespaces: true, traffic_control: TrafficControl::Nothing, cuts: BTreeMap::new() };
+        let mut network = Network {
+            prefix: NETWORK,
+            has_namespaces: true,
+            traffic_control: TrafficControl::Nothing,
+            cuts: BTreeMap::new(),
+        };
         let hub = format!("{}/24", Host::Hub.address(NETWORK));
         ip(&["link", "add", "hub", "type", "bridge"])?;
         ip(&["address", "add", &hub, "dev", "hub"])?;
@@ -61,7 +64,8 @@ impl Network {
         for host in hosts {
             network.connect(*host)?;
         }
-        network.traffic_control = hosts.first().map_or(TrafficControl::Nothing, |host| network.find_traffic_control(*host));
+        network.traffic_control =
+            hosts.first().map_or(TrafficControl::Nothing, |host| network.find_traffic_control(*host));
         match network.traffic_control {
             TrafficControl::Netem => {}
             TrafficControl::Tbf => left_out.push(
@@ -159,14 +163,15 @@ impl Network {
             (TrafficControl::Nothing, _) => return false,
             (TrafficControl::Netem, _) => vec!["netem", "delay", &millis, &millis, "loss", &percent],
             // A queue of this many milliseconds, which is nearly always full.
-            (TrafficControl::Tbf, BadLink::Delay(_)) => vec!["tbf", "rate", "256kbit", "burst", "4kb", "latency", &millis],
+            (TrafficControl::Tbf, BadLink::Delay(_)) => {
+                vec!["tbf", "rate", "256kbit", "burst", "4kb", "latency", &millis]
+            }
             // Hardly any queue: what does not fit is dropped.
             (TrafficControl::Tbf, BadLink::Loss(_)) => vec!["tbf", "rate", "512kbit", "burst", "4kb", "latency", "5ms"],
         };
         let namespace = host.to_string();
-        let tried = try_run(
-            Command::new("tc").args(["-n", &namespace, "qdisc", "replace", "dev", "eth0", "root"]).args(words),
-        );
+        let tried =
+            try_run(Command::new("tc").args(["-n", &namespace, "qdisc", "replace", "dev", "eth0", "root"]).args(words));
         tried.is_ok_and(|output| output.status.success())
     }
 

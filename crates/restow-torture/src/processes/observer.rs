@@ -112,6 +112,17 @@ async fn connect(url: &str) -> Result<EtcdStore, restow_store_etcd::ConnectError
     EtcdStore::connect(config).await
 }
 
+/// Compacts everything that was read.
+pub(crate) async fn compact(urls: Vec<String>, history: Arc<History>) {
+    let config = EtcdConfig { prefix: "/registry".to_owned(), ..EtcdConfig::new(urls) };
+    let Ok(store) = EtcdStore::connect(config).await else { return };
+    // A watch from the revision after the last one that was read still works.
+    let read = Revision::new(history.next().get().saturating_sub(1));
+    let compacted = store.compact(read).await;
+    history.note(format!("compacted to {read}: {compacted:?}"));
+    history.count(|counts| counts.compactions += u64::from(compacted.is_ok()));
+}
+
 /// Reads until the history is lost.
 async fn watch(urls: Vec<String>, history: Arc<History>) -> ProcessError {
     for turn in 0_usize.. {

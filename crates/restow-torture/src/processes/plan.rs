@@ -34,6 +34,8 @@ pub(crate) enum Fault {
     FlipStorageVersion,
     /// An administrator deletes the identity lease of a server.
     DeleteLease(usize),
+    /// An administrator compacts etcd, so that only the latest revision of each key is left.
+    Compact,
 }
 
 /// Who cannot reach whom.
@@ -74,6 +76,11 @@ pub(crate) struct PlannedFault {
 const RELEASES_EVERY: Duration = Duration::from_secs(28);
 /// The time between two changes of the CRD.
 const FLIPS_EVERY: Duration = Duration::from_secs(9);
+
+/// Whether the servers of a seed vote on storage versions, instead of only reporting them.
+pub(crate) fn is_voting(seed: u64) -> bool {
+    seed.is_multiple_of(5)
+}
 
 /// The faults of a seed.
 pub(crate) fn plan(seed: u64, duration: Duration, servers: usize) -> Vec<PlannedFault> {
@@ -134,7 +141,8 @@ fn fault(random: &mut StdRng, servers: usize) -> Fault {
         57..77 => Fault::Cut(cut(random, server, member, controller), direction(random), pause),
         77..87 => Fault::Slow(host(random, server, member, controller), bad_link(random), pause),
         87..93 => Fault::Clock(Host::Server(server), jump),
-        93..96 => Fault::Clock(Host::Controller(controller), jump),
+        93..95 => Fault::Clock(Host::Controller(controller), jump),
+        95..97 => Fault::Compact,
         _ => Fault::DeleteLease(server),
     }
 }

@@ -70,6 +70,8 @@ pub struct Counts {
     pub rollbacks: u64,
     /// Changes of the storage version of the CRD.
     pub flips: u64,
+    /// Compactions of etcd.
+    pub compactions: u64,
     /// Migrations that succeeded.
     pub migrations: u64,
     /// Processes that ended by themselves, and were started again.

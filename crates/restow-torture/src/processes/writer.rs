@@ -152,7 +152,9 @@ impl Writer {
                 self.history.end_read(&target.key, not_before, Some((token.to_owned(), revision)));
             }
             // A resource that is not served is not found, whatever is stored.
-            (404, ..) if answer.body["details"]["name"].is_string() => self.history.end_read(&target.key, not_before, None),
+            (404, ..) if answer.body["details"]["name"].is_string() => {
+                self.history.end_read(&target.key, not_before, None)
+            }
             _ => {}
         }
         (answer.code == 200).then_some(answer.body)

@@ -8,9 +8,7 @@ use crate::serving;
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use restow_torture::processes::{
-    self, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox,
-};
+use restow_torture::processes::{self, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -131,7 +129,8 @@ fn has_terminal() -> bool {
 }
 
 async fn torture(args: &ProcessArgs, folder: &Path) -> anyhow::Result<ExitCode> {
-    let random = || std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| u64::from(elapsed.subsec_nanos()) + elapsed.as_secs());
+    let random =
+        || std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| u64::from(elapsed.subsec_nanos()) + elapsed.as_secs());
     let options = ProcessOptions {
         seed: args.seed.unwrap_or_else(random),
         duration: Duration::from_secs_f64(args.minutes * 60.0),
@@ -146,7 +145,7 @@ async fn torture(args: &ProcessArgs, folder: &Path) -> anyhow::Result<ExitCode> 
         etcd: std::env::var_os("RESTOW_ETCD").map_or_else(|| PathBuf::from("etcd"), PathBuf::from),
         folder: folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?,
     };
-    eprintln!("seed {}", options.seed);
+    eprintln!("seed {}{}", options.seed, if options.is_voting() { ", with which the API servers vote" } else { "" });
     let bar = Bar::new(options.duration);
     let report = tokio::select! {
         report = processes::run(&options, &bar) => report,
@@ -208,10 +207,11 @@ fn text(report: &ProcessReport) -> String {
 
 fn part_text(part: &Part) -> String {
     let counts = &part.counts;
-    let settled = part.settled_after.map_or("it did not settle".to_owned(), |after| format!("settled after {after:.0} s"));
+    let settled =
+        part.settled_after.map_or("it did not settle".to_owned(), |after| format!("settled after {after:.0} s"));
     let mut text = format!(
         "{}: {} writes ({} acknowledged, {} refused, {} unknown), {} reads, {} revisions checked\n  {} kills, {} pauses, {} \
-         partitions, {} bad links, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} migrations, {} \
+         partitions, {} bad links, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} compactions, {} migrations, {} \
          unexpected exits; {settled}\n",
         part.store,
         counts.operations,
@@ -229,6 +229,7 @@ fn part_text(part: &Part) -> String {
         counts.upgrades,
         counts.rollbacks,
         counts.flips,
+        counts.compactions,
         counts.migrations,
         counts.unexpected_exits,
     );
