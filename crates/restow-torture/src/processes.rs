@@ -10,7 +10,7 @@
 //! | `sandbox.rs`, `network.rs`, `disk.rs`, `wall_clock.rs` | what the processes run on, and the faults of it |
 //! | `managed_process.rs`, `cluster.rs`, `balancer.rs` | the processes |
 //! | `plan.rs`, `faults.rs` | which faults happen when, and carrying them out |
-//! | `writer.rs`, `admin.rs`, `api.rs` | who writes |
+//! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
 //! | `history.rs`, `observer.rs` | what happened, and the checks |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
@@ -31,6 +31,7 @@ mod plan;
 mod report;
 pub mod sandbox;
 mod wall_clock;
+mod watcher;
 mod writer;
 
 pub use report::{Counts, Part, ProcessError, ProcessReport, Progress};

@@ -10,7 +10,8 @@ use super::host::{Host, MEMBERS};
 use super::observer::Observer;
 use super::plan::plan;
 use super::report::{Part, ProcessError};
-use super::writer::Writer;
+use super::watcher::Watcher;
+use super::writer::{WATCHED, Writer};
 use super::{ProcessOptions, Reporter, panics_in};
 use crate::checks::Rule;
 use crate::world::convergence::what_is_open_in;
@@ -121,6 +122,21 @@ impl<'r> EtcdPart<'r> {
             };
             let servers = (0..self.cluster.servers()).map(client).collect::<Result<_, ProcessError>>()?;
             writers.spawn(Writer::new(number, self.options.seed, self.history().clone(), servers).write(WRITER_PAUSE));
+        }
+        for server in 0..self.cluster.servers() {
+            let host = Host::Server(server);
+            for (resource, collection) in WATCHED {
+                writers.spawn(
+                    Watcher {
+                        history: self.history().clone(),
+                        client: self.access.client(&self.cluster.address(host))?,
+                        via: host.to_string(),
+                        resource: resource.to_owned(),
+                        collection: collection.to_owned(),
+                    }
+                    .watch(),
+                );
+            }
         }
         let mut faults = Faults::new(self.admin.clone());
         let mut planned = plan(self.options.seed, duration, self.cluster.servers()).into_iter().peekable();

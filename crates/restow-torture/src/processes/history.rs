@@ -4,11 +4,13 @@
 //! was there when the answer came.
 
 use super::report::{Counts, ProcessError};
-use super::writer::VIA;
+use super::watcher::{self, Seen, Told};
+use super::writer::{VIA, WATCHED};
 use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
+use crate::world::NAMESPACE;
 use restow_store::{Change, Event, Revision};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -29,6 +31,8 @@ struct State {
     operations: Operations,
     /// The first revision that was not read yet.
     next: Revision,
+    /// The changes of the watched resources, oldest first.
+    changes: BTreeMap<String, Vec<Seen>>,
     /// Answers that were not checked yet.
     answers: VecDeque<Answer>,
     /// How many answers were checked.
@@ -42,6 +46,7 @@ struct State {
 enum Answer {
     Write(OperationId, Outcome),
     Read { key: ObjectKey, not_before: Option<u64>, found: Option<(String, u64)> },
+    Watch { resource: String, via: String, told: Told },
 }
 
 /// All answers up to a moment.
@@ -56,6 +61,7 @@ impl History {
             contents: Contents::default(),
             operations: Operations::default(),
             next: Revision::new(1),
+            changes: WATCHED.iter().map(|(resource, _)| ((*resource).to_owned(), Vec::new())).collect(),
             answers: VecDeque::new(),
             checked: 0,
             violations: Vec::new(),
@@ -97,6 +103,11 @@ impl History {
         self.record(state, line);
         let Some(key) = ObjectKey::parse(key) else { return };
         let after = value.map(|value| StoredObject::new(value, event.revision));
+        // Watchers see only the namespace of the writers.
+        if let Some(changes) = state.changes.get_mut(&key.resource).filter(|_| key.namespace == NAMESPACE) {
+            let token = after.as_ref().and_then(StoredObject::token).map(str::to_owned);
+            changes.push(Seen { revision: event.revision.get(), name: key.name.clone(), token });
+        }
         let before = state.contents.object(&key);
         let mut findings = Vec::new();
         if let Some(object) = &after {
@@ -144,6 +155,14 @@ impl History {
         state.answers.push_back(Answer::Read { key: key.clone(), not_before, found });
     }
 
+    /// A watcher was told something.
+    pub(crate) fn told(&self, resource: &str, via: &str, told: Told) {
+        let mut state = self.state();
+        state.counts.watched += 1;
+        self.record(&mut state, json!({"watch": resource, "via": via, "told": format!("{told:?}")}));
+        state.answers.push_back(Answer::Watch { resource: resource.to_owned(), via: via.to_owned(), told });
+    }
+
     /// Records something else that happened.
     pub(crate) fn note(&self, what: impl Into<String>) {
         let mut state = self.state();
@@ -167,6 +186,13 @@ impl History {
                 Answer::Read { key, not_before, found } => {
                     let found = found.as_ref().map(|(token, revision)| (token.as_str(), *revision));
                     state.operations.check_read(&key, not_before, found)
+                }
+                Answer::Watch { resource, via, told } => {
+                    let changes = state.changes.get(&resource).map(Vec::as_slice).unwrap_or_default();
+                    let wrong = watcher::compare(&told, changes);
+                    wrong.map(|what| {
+                        (Rule::AcknowledgedWritesAreThere, format!("a watch of {resource} through {via}: {what}"))
+                    })
                 }
             };
             if let Some((rule, what)) = finding {

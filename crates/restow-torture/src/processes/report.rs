@@ -50,6 +50,8 @@ pub struct Counts {
     pub unknown: u64,
     /// Reads that were checked.
     pub reads: u64,
+    /// Lists, watch events and bookmarks that were checked.
+    pub watched: u64,
     /// Revisions of the store that were checked.
     pub revisions: u64,
     /// Processes that were killed.

@@ -210,7 +210,7 @@ fn part_text(part: &Part) -> String {
     let settled =
         part.settled_after.map_or("it did not settle".to_owned(), |after| format!("settled after {after:.0} s"));
     let mut text = format!(
-        "{}: {} writes ({} acknowledged, {} refused, {} unknown), {} reads, {} revisions checked\n  {} kills, {} pauses, {} \
+        "{}: {} writes ({} acknowledged, {} refused, {} unknown), {} reads and {} watch events checked, {} revisions checked\n  {} kills, {} pauses, {} \
          partitions, {} bad links, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} compactions, {} migrations, {} \
          unexpected exits; {settled}\n",
         part.store,
@@ -219,6 +219,7 @@ fn part_text(part: &Part) -> String {
         counts.refused,
         counts.unknown,
         counts.reads,
+        counts.watched,
         counts.revisions,
         counts.kills,
         counts.pauses,
