@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `sandbox.rs`, `network.rs`, `disk.rs`, `wall_clock.rs` | what the processes run on, and the faults of it |
 //! | `managed_process.rs`, `cluster.rs`, `balancer.rs` | the processes |
-//! | `plan.rs`, `faults.rs` | which faults happen when, and carrying them out |
+//! | `plan.rs`, `faults.rs`, `member_loss.rs` | which faults happen when, and carrying them out |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
 //! | `history.rs`, `observer.rs` | what happened, and the checks |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
@@ -25,6 +25,7 @@ mod faults;
 mod history;
 mod host;
 mod managed_process;
+mod member_loss;
 mod network;
 mod observer;
 mod plan;

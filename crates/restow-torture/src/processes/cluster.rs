@@ -4,6 +4,7 @@ use super::disk::Disk;
 use super::history::History;
 use super::host::{CONTROLLERS, Host, MEMBERS};
 use super::managed_process::{ManagedProcess, Todo, run};
+use super::member_loss::{self, MemberLoss, Replacement};
 use super::network::Network;
 use super::plan::is_voting;
 use super::report::ProcessError;
@@ -13,9 +14,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The disk of a member of etcd, in megabytes. etcd reserves 64 MB for each file of its log.
 const DISK: u32 = 320;
+/// Longer than any run.
+const A_LONG_TIME: Duration = Duration::from_secs(1_000_000);
 /// The port of the API servers and of the load balancer.
 const PORT: u16 = 6443;
 
@@ -28,6 +32,8 @@ pub(crate) struct Cluster {
     processes: BTreeMap<Host, ManagedProcess>,
     releases: Vec<Release>,
     is_voting: bool,
+    /// The members of etcd that joined an existing cluster.
+    joined: Vec<bool>,
     programs: Programs,
     folder: PathBuf,
 }
@@ -58,6 +64,9 @@ impl Cluster {
                 None
             }
         };
+        if !member_loss::is_possible() {
+            left_out.push("members of etcd that lose their disk: they need etcdctl".to_owned());
+        }
         let mut clocks = BTreeMap::new();
         for host in hosts.iter().filter(|host| !matches!(host, Host::Member(_))) {
             clocks.insert(*host, WallClock::right(&folder, &host.to_string(), library.as_ref())?);
@@ -74,6 +83,7 @@ impl Cluster {
             clocks,
             processes: hosts.iter().map(process).collect(),
             releases: vec![Release::Older; options.servers],
+            joined: vec![false; MEMBERS],
             is_voting: is_voting(options.seed),
             programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
             folder,
@@ -108,6 +118,40 @@ impl Cluster {
     /// The URL of a member of etcd.
     pub(crate) fn member_url(&self, number: usize) -> String {
         format!("http://{}:2379", self.network.address(Host::Member(number)))
+    }
+
+    fn peer_url(&self, number: usize) -> String {
+        format!("http://{}:2380", self.network.address(Host::Member(number)))
+    }
+
+    fn data_of(&self, number: usize) -> PathBuf {
+        self.disks[number].path().join("data")
+    }
+
+    /// Ends a member of etcd for good, so that it can be replaced; `None` if another one is away too.
+    pub(crate) fn lose_member(&mut self, number: usize) -> Option<MemberLoss> {
+        if (0..MEMBERS).any(|number| !self.processes[&Host::Member(number)].is_undisturbed()) {
+            return None;
+        }
+        self.process(Host::Member(number))?.kill_for(A_LONG_TIME);
+        Some(MemberLoss {
+            name: format!("m{number}"),
+            peer_url: self.peer_url(number),
+            others: (0..MEMBERS).filter(|other| *other != number).map(|other| self.member_url(other)).collect(),
+            data: self.data_of(number),
+        })
+    }
+
+    /// Starts a member of etcd that was lost.
+    pub(crate) fn restore_member(&mut self, number: usize, how: Replacement) {
+        self.history.note(format!("m{number}: {how:?}"));
+        if how == Replacement::Joins {
+            self.joined[number] = true;
+            self.history.count(|counts| counts.lost_members += 1);
+        }
+        if let Some(process) = self.process(Host::Member(number)) {
+            process.start_now();
+        }
     }
 
     pub(crate) fn servers(&self) -> usize {
@@ -176,7 +220,7 @@ impl Cluster {
     }
 
     fn etcd(&self, number: usize) -> Command {
-        let peer = |number: usize| format!("http://{}:2380", self.network.address(Host::Member(number)));
+        let peer = |number: usize| self.peer_url(number);
         let client = self.member_url(number);
         let peers: Vec<String> = (0..MEMBERS).map(|number| format!("m{number}={}", peer(number))).collect();
         let mut command = self.network.command_on(Host::Member(number), &self.programs.etcd);
@@ -184,8 +228,9 @@ impl Cluster {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD_")) {
             command.env_remove(name);
         }
-        let data = self.disks[number].path().join("data");
+        let data = self.data_of(number);
         command.args(["--name", &format!("m{number}"), "--logger", "zap"]).arg("--data-dir").arg(data);
+        command.args(["--initial-cluster-state", if self.joined[number] { "existing" } else { "new" }]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer(number), "--initial-advertise-peer-urls", &peer(number)]);
         // Few entries between snapshots, so that a member that was away needs a snapshot.

@@ -145,7 +145,7 @@ impl<'r> EtcdPart<'r> {
             while let Some(next) = planned.next_if(|next| next.at <= began.elapsed()) {
                 faults.begin(&mut self.cluster, next.fault).await?;
             }
-            faults.tick(&mut self.cluster)?;
+            faults.tick(&mut self.cluster).await?;
             self.tick("faults on etcd", |_| true).await?;
         }
         self.history().note("all faults end");

@@ -4,13 +4,14 @@ use super::Release;
 use super::admin::Admin;
 use super::cluster::Cluster;
 use super::host::{Host, MEMBERS};
+use super::member_loss::{self, Replacement};
 use super::observer;
 use super::plan::{Cut, Direction, Fault};
 use super::report::ProcessError;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// The time between two servers of an upgrade.
 const ONE_AFTER_THE_OTHER: Duration = Duration::from_secs(4);
@@ -19,6 +20,8 @@ const ONE_AFTER_THE_OTHER: Duration = Duration::from_secs(4);
 pub(crate) struct Faults {
     admin: Admin,
     ends: Vec<(Instant, End)>,
+    /// A member of etcd that is being replaced.
+    loss: Option<(usize, JoinHandle<Result<Replacement, ProcessError>>)>,
     /// What administrators are doing.
     tasks: JoinSet<()>,
     /// Counts what administrators did, so that they begin with another server each time.
@@ -35,7 +38,7 @@ enum End {
 
 impl Faults {
     pub(crate) fn new(admin: Admin) -> Self {
-        Faults { admin, ends: Vec::new(), tasks: JoinSet::new(), turns: 0 }
+        Faults { admin, ends: Vec::new(), loss: None, tasks: JoinSet::new(), turns: 0 }
     }
 
     /// Begins a fault.
@@ -46,6 +49,15 @@ impl Faults {
             Fault::Pause(host, pause) => suspend(cluster, host, pause),
             Fault::KillLeader(pause) => kill(cluster, leader(cluster).await, pause),
             Fault::PauseLeader(pause) => suspend(cluster, leader(cluster).await, pause),
+            Fault::LoseMember(member) => {
+                // One at a time: without two of three members there is nobody to take in the third.
+                if self.loss.is_none()
+                    && member_loss::is_possible()
+                    && let Some(loss) = cluster.lose_member(member)
+                {
+                    self.loss = Some((member, tokio::task::spawn_blocking(move || loss.replace())));
+                }
+            }
             Fault::FillDisk(member, pause) => {
                 if cluster.disks[member].fill() {
                     cluster.history.count(|counts| counts.full_disks += 1);
@@ -120,12 +132,23 @@ impl Faults {
     }
 
     /// Ends the faults whose time is over.
-    pub(crate) fn tick(&mut self, cluster: &mut Cluster) -> Result<(), ProcessError> {
+    pub(crate) async fn tick(&mut self, cluster: &mut Cluster) -> Result<(), ProcessError> {
+        if self.loss.as_ref().is_some_and(|(_, task)| task.is_finished()) {
+            self.end_loss(cluster).await?;
+        }
         while self.tasks.try_join_next().is_some() {}
         let now = Instant::now();
         let (over, open): (Vec<_>, Vec<_>) = self.ends.drain(..).partition(|(at, _)| *at <= now);
         self.ends = open;
         over.into_iter().try_for_each(|(_, end)| carry_out(cluster, end))
+    }
+
+    /// Waits until a member of etcd was replaced, and starts it.
+    async fn end_loss(&mut self, cluster: &mut Cluster) -> Result<(), ProcessError> {
+        let Some((member, task)) = self.loss.take() else { return Ok(()) };
+        let replacement = task.await.map_err(|error| ProcessError::History(error.to_string()))??;
+        cluster.restore_member(member, replacement);
+        Ok(())
     }
 
     /// Ends all faults. In the end all servers run, and are of the newer release.
@@ -136,12 +159,16 @@ impl Faults {
             }
         }
         cluster.clocks.values().try_for_each(|clock| clock.jump(0))?;
-        for host in cluster.hosts().collect::<Vec<_>>() {
+        let lost = self.loss.as_ref().map(|(member, _)| Host::Member(*member));
+        for host in cluster.hosts().filter(|host| Some(*host) != lost).collect::<Vec<_>>() {
             if let Some(process) = cluster.process(host) {
                 process.resume();
                 process.start_now();
             }
         }
+        // The others have to run for that.
+        cluster.tick(|host| Some(host) != lost)?;
+        self.end_loss(cluster).await?;
         while self.tasks.join_next().await.is_some() {}
         for server in 0..cluster.servers() {
             if cluster.release_of(server) != Release::Newer {

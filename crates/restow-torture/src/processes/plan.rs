@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     KillLeader(Duration),
     /// The leader of etcd is suspended for a while.
     PauseLeader(Duration),
+    /// A member of etcd loses its disk, and is replaced by an empty one.
+    LoseMember(usize),
     /// The disk of a member of etcd is full for a while.
     FillDisk(usize, Duration),
     /// Hosts cannot reach each other for a while.
@@ -135,8 +137,9 @@ fn fault(random: &mut StdRng, servers: usize) -> Fault {
         34..38 => Fault::Pause(Host::Member(member), pause),
         38..42 => Fault::KillLeader(pause),
         42..46 => Fault::PauseLeader(pause),
-        46..49 => Fault::FillDisk(member, pause),
-        49..53 => Fault::Kill(Host::Controller(controller), pause),
+        46..48 => Fault::FillDisk(member, pause),
+        48..50 => Fault::LoseMember(member),
+        50..53 => Fault::Kill(Host::Controller(controller), pause),
         53..57 => Fault::Pause(Host::Controller(controller), pause),
         57..77 => Fault::Cut(cut(random, server, member, controller), direction(random), pause),
         77..87 => Fault::Slow(host(random, server, member, controller), bad_link(random), pause),

@@ -62,6 +62,8 @@ pub struct Counts {
     pub partitions: u64,
     /// Links that were slow or lost packets.
     pub bad_links: u64,
+    /// Members of etcd that lost their disk, and were replaced.
+    pub lost_members: u64,
     /// Disks that were full.
     pub full_disks: u64,
     /// Clocks that jumped.

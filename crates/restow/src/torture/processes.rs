@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use restow_torture::processes::{self, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -104,16 +105,17 @@ pub(crate) async fn run(args: ProcessArgs) -> anyhow::Result<ExitCode> {
 /// Runs this program again in a sandbox, and returns its exit code.
 async fn in_sandbox(mut command: std::process::Command, folder: &Path) -> anyhow::Result<ExitCode> {
     let mut child = command.env(FOLDER, folder).spawn().context("cannot run unshare")?;
-    let id = rustix::process::Pid::from_child(&child);
+    let id = Pid::from_child(&child);
     let mut ended = tokio::task::spawn_blocking(move || child.wait());
     let mut interrupted = false;
     let status = loop {
         tokio::select! {
             status = &mut ended => break status?.context("cannot wait for the sandbox")?,
             () = serving::stop_signal() => {
-                // Ctrl-C has reached the sandbox too, which then ends by itself. A second signal ends it for sure.
-                if std::mem::replace(&mut interrupted, true) || !has_terminal() {
-                    let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+                // The first signal is passed on, and everything is cleaned up. The second one ends all of it at once.
+                match std::mem::replace(&mut interrupted, true) {
+                    false => terminate_children(id),
+                    true => drop(kill_process(id, Signal::KILL)),
                 }
             }
         }
@@ -124,8 +126,14 @@ async fn in_sandbox(mut command: std::process::Command, folder: &Path) -> anyhow
     })
 }
 
-fn has_terminal() -> bool {
-    std::io::IsTerminal::is_terminal(&std::io::stdin())
+/// Asks the processes that `unshare` has started to stop. It does not pass on signals itself.
+fn terminate_children(parent: Pid) {
+    let id = parent.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    for child in children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)) {
+        // It may have ended already.
+        let _ = kill_process(child, Signal::TERM);
+    }
 }
 
 async fn torture(args: &ProcessArgs, folder: &Path) -> anyhow::Result<ExitCode> {
@@ -211,7 +219,7 @@ fn part_text(part: &Part) -> String {
         part.settled_after.map_or("it did not settle".to_owned(), |after| format!("settled after {after:.0} s"));
     let mut text = format!(
         "{}: {} writes ({} acknowledged, {} refused, {} unknown), {} reads and {} watch events checked, {} revisions checked\n  {} kills, {} pauses, {} \
-         partitions, {} bad links, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} compactions, {} migrations, {} \
+         partitions, {} bad links, {} lost members, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} compactions, {} migrations, {} \
          unexpected exits; {settled}\n",
         part.store,
         counts.operations,
@@ -225,6 +233,7 @@ fn part_text(part: &Part) -> String {
         counts.pauses,
         counts.partitions,
         counts.bad_links,
+        counts.lost_members,
         counts.full_disks,
         counts.clock_jumps,
         counts.upgrades,
