@@ -10,7 +10,7 @@ pub(crate) use operations::{OperationId, Operations, Outcome};
 use crate::simulation::{Statistics, StoryLine, Telling};
 use restow_store::conformance::ModelStore;
 use restow_store::{Change, Event, KeyRange, Revision, StoreError, Txn, TxnOutcome};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -67,6 +67,7 @@ pub struct Violation {
     /// How it was broken.
     pub what: String,
     /// When, since the beginning.
+    #[serde(serialize_with = "seconds")]
     pub at: Duration,
     /// The store's revision then.
     pub revision: u64,
@@ -76,6 +77,10 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (at {:.3} s, revision {}): {}", self.rule, self.at.as_secs_f64(), self.revision, self.what)
     }
+}
+
+fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 /// Looks at every revision of the store.

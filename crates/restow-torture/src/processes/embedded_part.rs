@@ -9,6 +9,7 @@ use super::disk::Disk;
 use super::history::History;
 use super::managed_process::{ManagedProcess, run as run_command};
 use super::report::{Part, ProcessError};
+use super::watcher::Watcher;
 use super::writer::Writer;
 use super::{ProcessOptions, Release, Reporter, panics_in};
 use crate::checks::Rule;
@@ -109,6 +110,11 @@ impl EmbeddedPart<'_> {
             let number = number + 100 * usize::try_from(self.round).unwrap_or_default();
             let writer = Writer::new(number, self.options.seed, self.history.clone(), servers.clone());
             tasks.spawn(writer.write(WRITER_PAUSE));
+        }
+        for (via, client) in &servers {
+            for watcher in Watcher::all(&self.history, client, via) {
+                tasks.spawn(watcher.watch());
+            }
         }
         if !first {
             self.history.count(|counts| match release {

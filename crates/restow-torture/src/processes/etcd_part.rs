@@ -11,7 +11,7 @@ use super::observer::Observer;
 use super::plan::plan;
 use super::report::{Part, ProcessError};
 use super::watcher::Watcher;
-use super::writer::{WATCHED, Writer};
+use super::writer::Writer;
 use super::{ProcessOptions, Reporter, panics_in};
 use crate::checks::Rule;
 use crate::world::convergence::what_is_open_in;
@@ -125,17 +125,9 @@ impl<'r> EtcdPart<'r> {
         }
         for server in 0..self.cluster.servers() {
             let host = Host::Server(server);
-            for (resource, collection) in WATCHED {
-                writers.spawn(
-                    Watcher {
-                        history: self.history().clone(),
-                        client: self.access.client(&self.cluster.address(host))?,
-                        via: host.to_string(),
-                        resource: resource.to_owned(),
-                        collection: collection.to_owned(),
-                    }
-                    .watch(),
-                );
+            let client = self.access.client(&self.cluster.address(host))?;
+            for watcher in Watcher::all(self.history(), &client, &host.to_string()) {
+                writers.spawn(watcher.watch());
             }
         }
         let mut faults = Faults::new(self.admin.clone());

@@ -132,7 +132,9 @@ fn fault(random: &mut StdRng, servers: usize) -> Fault {
     let jump = [-7200, -60, -15, 0, 15, 60, 7200][random.random_range(0..7)];
     match random.random_range(0..100) {
         0..14 => Fault::Kill(Host::Server(server), pause),
-        14..30 => Fault::Pause(Host::Server(server), pause),
+        14..22 => Fault::Pause(Host::Server(server), pause),
+        // Longer than its lease lasts: it wakes with requests under way after it was collected.
+        22..30 => Fault::Pause(Host::Server(server), Duration::from_millis(random.random_range(6_000..12_000))),
         30..34 => Fault::Kill(Host::Member(member), pause),
         34..38 => Fault::Pause(Host::Member(member), pause),
         38..42 => Fault::KillLeader(pause),

@@ -3,6 +3,7 @@
 
 use super::api::request;
 use super::history::History;
+use super::writer::WATCHED;
 use futures::StreamExt;
 use http::Request;
 use http_body_util::BodyExt;
@@ -19,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 /// A watcher of one resource in one namespace, in which all of its objects are.
 pub(crate) struct Watcher {
-    pub(crate) history: Arc<History>,
-    pub(crate) client: Client,
+    history: Arc<History>,
+    client: Client,
     /// The server, for violations.
-    pub(crate) via: String,
+    via: String,
     /// The resource as in the name of its StorageVersion.
-    pub(crate) resource: String,
+    resource: String,
     /// The path of the collection.
-    pub(crate) collection: String,
+    collection: String,
 }
 
 /// An object at a revision, as a client sees it.
@@ -50,6 +51,18 @@ pub(crate) enum Told {
 }
 
 impl Watcher {
+    /// Watchers of all resources that are watched, through one server.
+    pub(crate) fn all(history: &Arc<History>, client: &Client, via: &str) -> Vec<Self> {
+        let watcher = |(resource, collection): &(&str, &str)| Watcher {
+            history: history.clone(),
+            client: client.clone(),
+            via: via.to_owned(),
+            resource: (*resource).to_owned(),
+            collection: (*collection).to_owned(),
+        };
+        WATCHED.iter().map(watcher).collect()
+    }
+
     /// Lists and watches until it is dropped.
     pub(crate) async fn watch(self) {
         loop {
