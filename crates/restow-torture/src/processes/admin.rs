@@ -2,6 +2,7 @@
 
 use super::api::{Answer, request};
 use super::history::History;
+use crate::checks::{ObjectKey, Outcome};
 use crate::world::setup::{self, CRD};
 use crate::world::{LIMITED, NAMESPACE};
 use kube::Client;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const NAMESPACES: &str = "/api/v1/namespaces";
+/// How long it is tried to create again what was deleted.
+const RESTORES_WITHIN: Duration = Duration::from_secs(60);
 /// How often a change is tried again.
 const TRIES: usize = 10;
 
@@ -50,9 +54,9 @@ impl Admin {
         });
         let objects = [
             (CRDS.to_owned(), setup::crd()),
-            ("/api/v1/namespaces".to_owned(), setup::namespace(NAMESPACE)),
-            ("/api/v1/namespaces".to_owned(), setup::namespace(LIMITED)),
-            (format!("/api/v1/namespaces/{LIMITED}/resourcequotas"), quota),
+            (NAMESPACES.to_owned(), setup::namespace(NAMESPACE)),
+            (NAMESPACES.to_owned(), setup::namespace(LIMITED)),
+            (format!("{NAMESPACES}/{LIMITED}/resourcequotas"), quota),
         ];
         for (collection, object) in &objects {
             while !self.create(collection, object).await {
@@ -89,6 +93,60 @@ impl Admin {
             version["storage"] = (version["storage"] != true).into();
         }
         self.send(turn, "PUT", path, Some(&found.body)).await.is_some_and(|answer| answer.code == 200)
+    }
+
+    /// Deletes the CRD, and creates it again after a while.
+    pub(crate) async fn delete_crd(self, turn: usize, pause: Duration) {
+        let key = ObjectKey::new("apiextensions.k8s.io.customresourcedefinitions", "", CRD);
+        self.delete_and_restore(turn, &key, &format!("{CRDS}/{CRD}"), pause).await;
+    }
+
+    /// Deletes the namespace of the writers, and creates it again after a while.
+    pub(crate) async fn delete_namespace(self, turn: usize, pause: Duration) {
+        let key = ObjectKey::new("core.namespaces", "", NAMESPACE);
+        self.delete_and_restore(turn, &key, &format!("{NAMESPACES}/{NAMESPACE}"), pause).await;
+    }
+
+    async fn delete_and_restore(&self, turn: usize, key: &ObjectKey, path: &str, pause: Duration) {
+        let operation = self.history.begin(key, None, "admin", "DELETE");
+        let _ = self.send(turn, "DELETE", path, None).await;
+        // Its objects may go at any time from now on.
+        self.history.end(operation, Outcome::Unknown, path);
+        tokio::time::sleep(pause).await;
+        let began = Instant::now();
+        while !self.restore().await && began.elapsed() < RESTORES_WITHIN {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Creates what was deleted. Returns whether all of it is there, and stays.
+    pub(crate) async fn restore(&self) -> bool {
+        let turn = self.history.counts().operations as usize;
+        let mut all = true;
+        for (collection, name, object) in
+            [(CRDS, CRD, setup::crd()), (NAMESPACES, NAMESPACE, setup::namespace(NAMESPACE))]
+        {
+            let found = self.send(turn, "GET", &format!("{collection}/{name}"), None).await;
+            let is_there = found
+                .as_ref()
+                .is_some_and(|found| found.code == 200 && found.body["metadata"]["deletionTimestamp"].is_null());
+            if found.is_some_and(|found| found.code == 404) {
+                let _ = self.send(turn, "POST", collection, Some(&object)).await;
+            }
+            all &= is_there;
+        }
+        all
+    }
+
+    /// Asks for a migration of the writers' custom resources.
+    pub(crate) async fn ask_for_migration(self, turn: usize) {
+        let migration = json!({
+            "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+            "metadata": {"generateName": "by-hand-"},
+            "spec": {"resource": {"group": "example.com", "version": "v1", "resource": "widgets"}},
+        });
+        let path = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
+        let _ = self.send(turn, "POST", path, Some(&migration)).await;
     }
 
     /// The servers that do not say that they are ready for writes.

@@ -179,6 +179,9 @@ impl<'r> EtcdPart<'r> {
                 self.admin.who_is_not_ready().await.iter().map(|server| format!("server-{server} is not ready")),
             );
         }
+        if open.is_empty() && !self.admin.restore().await {
+            open.push("the CRD or a namespace is missing".to_owned());
+        }
         // Everything is read that was written before the last server was ready.
         if open.is_empty() && !self.observer.catch_up(Duration::from_secs(10)).await {
             open.push("etcd does not answer".to_owned());

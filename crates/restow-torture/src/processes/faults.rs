@@ -87,6 +87,18 @@ impl Faults {
                 let urls = (0..MEMBERS).map(|number| cluster.member_url(number)).collect();
                 self.tasks.spawn(observer::compact(urls, cluster.history.clone()));
             }
+            Fault::DeleteCrd(pause) => {
+                let (admin, turn) = (self.admin.clone(), self.turn());
+                self.tasks.spawn(admin.delete_crd(turn, pause));
+            }
+            Fault::DeleteNamespace(pause) => {
+                let (admin, turn) = (self.admin.clone(), self.turn());
+                self.tasks.spawn(admin.delete_namespace(turn, pause));
+            }
+            Fault::AskForMigration => {
+                let (admin, turn) = (self.admin.clone(), self.turn());
+                self.tasks.spawn(admin.ask_for_migration(turn));
+            }
             Fault::DeleteLease(server) => {
                 let (admin, turn) = (self.admin.clone(), self.turn());
                 self.tasks.spawn(admin.delete_lease(Host::Server(server).to_string(), turn));
@@ -169,7 +181,8 @@ impl Faults {
         // The others have to run for that.
         cluster.tick(|host| Some(host) != lost)?;
         self.end_loss(cluster).await?;
-        while self.tasks.join_next().await.is_some() {}
+        // What an administrator has not finished is restored later.
+        self.tasks.shutdown().await;
         for server in 0..cluster.servers() {
             if cluster.release_of(server) != Release::Newer {
                 cluster.replace(server, Release::Newer);

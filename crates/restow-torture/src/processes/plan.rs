@@ -36,6 +36,12 @@ pub(crate) enum Fault {
     FlipStorageVersion,
     /// An administrator deletes the identity lease of a server.
     DeleteLease(usize),
+    /// An administrator deletes the CRD, and creates it again after a while.
+    DeleteCrd(Duration),
+    /// An administrator deletes the namespace of the writers, and creates it again after a while.
+    DeleteNamespace(Duration),
+    /// An administrator asks for a migration.
+    AskForMigration,
     /// An administrator compacts etcd, so that only the latest revision of each key is left.
     Compact,
 }
@@ -145,9 +151,12 @@ fn fault(random: &mut StdRng, servers: usize) -> Fault {
         53..57 => Fault::Pause(Host::Controller(controller), pause),
         57..77 => Fault::Cut(cut(random, server, member, controller), direction(random), pause),
         77..87 => Fault::Slow(host(random, server, member, controller), bad_link(random), pause),
-        87..93 => Fault::Clock(Host::Server(server), jump),
-        93..95 => Fault::Clock(Host::Controller(controller), jump),
-        95..97 => Fault::Compact,
+        87..91 => Fault::Clock(Host::Server(server), jump),
+        91..93 => Fault::Clock(Host::Controller(controller), jump),
+        93 => Fault::DeleteCrd(pause),
+        94 => Fault::DeleteNamespace(pause),
+        95 => Fault::AskForMigration,
+        96 => Fault::Compact,
         _ => Fault::DeleteLease(server),
     }
 }
