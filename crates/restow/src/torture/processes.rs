@@ -80,6 +80,8 @@ pub(crate) async fn run(args: ProcessArgs) -> anyhow::Result<ExitCode> {
     let (folder, temporary) = match &args.folder {
         Some(folder) => {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            let is_empty = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+            anyhow::ensure!(is_empty, "{} is not empty; name another folder with --folder", folder.display());
             (folder.clone(), None)
         }
         None => {
