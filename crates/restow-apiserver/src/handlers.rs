@@ -73,6 +73,14 @@ impl Handlers {
         self.write_hooks.get(&resource.group_resource).filter(|_| resource.origin == Origin::Builtin)
     }
 
+    /// Decides whether an object of a resource may be deleted.
+    pub(crate) async fn check_deletion(&self, resource: &Resource, object: &Object) -> Result<(), ApiError> {
+        match self.write_hook(resource) {
+            Some(hook) => hook.check_deletion(object).await,
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }

@@ -183,17 +183,17 @@ impl Drop for Entered {
 }
 
 thread_local! {
-    static EPOCH: RefCell<Option<Instant>> = const { RefCell::new(None) };
+    static EPOCH: RefCell<Option<(Instant, Duration)>> = const { RefCell::new(None) };
 }
 
-/// Begins a simulation on this thread: the right time of day is a fixed one now.
-pub fn begin() {
-    EPOCH.set(Some(Instant::now()));
+/// Begins a simulation on this thread, as if it had begun so long ago: the right time of day is a fixed one then.
+pub fn begin(ago: Duration) {
+    EPOCH.set(Some((Instant::now(), ago)));
 }
 
 /// The time since the simulation of this thread began.
 pub fn elapsed() -> Duration {
-    EPOCH.with_borrow(|epoch| epoch.map(|epoch| epoch.elapsed()).unwrap_or_default())
+    EPOCH.with_borrow(|epoch| epoch.map(|(epoch, ago)| ago + epoch.elapsed()).unwrap_or_default())
 }
 
 /// The time of day by a clock that is right.
@@ -223,7 +223,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn tasks_of_a_process_have_its_clocks() {
-        begin();
+        begin(Duration::ZERO);
         let ahead = SignedDuration::from_hours(2);
         let process = Process::new(1, Duration::from_secs(500), WallClock::Ahead(ahead));
         let nested = process.spawn(async { spawn(async { (now(), crate::since_boot()) }).await.unwrap() });

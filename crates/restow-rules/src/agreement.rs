@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_servers_that_are_gone_make_no_agreement() {
+        let id = |id: &str| id.parse::<ServerId>().unwrap();
+        // A server that reports nothing has withdrawn its entry, and the others have left.
+        let silent = Participants::listed([]).with_server(id("b"), "main");
+        assert_eq!(consensus(&[entry("a", "v1")], &silent), Consensus::Missing(vec![id("b")]));
+        let both = silent.with_server(id("a"), "main");
+        assert_eq!(consensus(&[entry("a", "v1")], &both), Consensus::Missing(vec![id("b")]));
+        let left = Participants::listed([]).with_server(id("a"), "main");
+        assert_eq!(consensus(&[entry("a", "v1"), entry("b", "v1")], &left), Consensus::Agreed("v1".into()));
+    }
+
+    #[test]
     fn the_condition_names_whoever_did_not_report() {
         let id = |id: &str| id.parse::<ServerId>().unwrap();
         let two = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");

@@ -37,6 +37,7 @@ pub mod trigger;
 pub mod vote;
 
 mod agreement;
+mod client_reports;
 mod disagreement;
 mod lease_watch;
 mod participants;
@@ -44,6 +45,7 @@ mod rejoin;
 mod server_report;
 
 pub use agreement::{Consensus, consensus, set_common_encoding_version};
+pub use client_reports::{client_entries, own_reporters};
 pub use disagreement::{Disagreement, disagreement};
 pub use lease_watch::{LeaseWatch, ReadTime, SeenLease, USUAL_DURATION};
 pub use participants::{Participants, Presence};

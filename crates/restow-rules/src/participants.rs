@@ -70,14 +70,16 @@ impl Participants {
         rest
     }
 
-    /// The participants without an entry, in control planes of which at least one server has an entry. `None` if not all
+    /// The participants without an entry, in control planes of which at least one server has an entry. If all entries are of
+    /// servers that are gone, nobody knows of which control plane these were: every participant counts. `None` if not all
     /// participants are known.
     pub fn without_entry(&self, entries: &[ServerStorageVersion]) -> Option<Vec<ServerId>> {
         self.all()?;
         let has_entry = |id: &ServerId| entries.iter().any(|entry| entry.api_server_id == id.as_str());
         let (inside, outside): (Vec<_>, Vec<_>) = self.control_planes.iter().partition(|(id, _)| has_entry(id));
         let concerned: BTreeSet<&String> = inside.into_iter().map(|(_, control_plane)| control_plane).collect();
-        let missing = outside.into_iter().filter(|(_, control_plane)| concerned.contains(control_plane));
+        let all_gone = !entries.is_empty() && entries.iter().all(|entry| self.is_gone(&entry.api_server_id));
+        let missing = outside.into_iter().filter(|(_, control_plane)| all_gone || concerned.contains(control_plane));
         Some(missing.map(|(id, _)| id.clone()).collect())
     }
 
@@ -90,6 +92,11 @@ impl Participants {
             Some(listed) if listed.contains(id) => Presence::Participating,
             Some(_) => Presence::Gone,
         }
+    }
+
+    /// The control plane of the API server with this id, if its lease says that it is one.
+    pub fn control_plane(&self, id: &str) -> Option<&str> {
+        self.control_planes.get(id).map(String::as_str)
     }
 
     /// Whether the server with this id is certainly gone.
@@ -148,7 +155,8 @@ mod tests {
         check(&["a"], &["b"]);
         check(&["g"], &[]);
         check(&["a", "g"], &["b"]);
-        check(&["gone"], &[]);
+        check(&["gone"], &["a", "b", "g"]);
+        check(&["gone", "a"], &["b"]);
         assert_eq!(participants.without(&["b".into()]).without_entry(&[entry("a")]), Some(vec![]));
         assert_eq!(participants.with_unread(id("c")).without_entry(&[entry("a")]), None);
     }

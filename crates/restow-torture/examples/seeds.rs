@@ -1,4 +1,6 @@
 //! dev driver
+#[global_allocator]
+static A: mimalloc::MiMalloc = mimalloc::MiMalloc;
 use restow_torture::{Plan, Telling, run, shrink};
 fn main() {
     let args: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();

@@ -41,6 +41,8 @@ pub enum Rule {
     ItGetsThere,
     /// No code panics.
     NoPanic,
+    /// Two runs of one seed are equal. A rule of the simulation itself.
+    Repeatable,
 }
 
 impl fmt::Display for Rule {
@@ -55,6 +57,7 @@ impl fmt::Display for Rule {
             Rule::Unique => "quotas, ports and addresses",
             Rule::ItGetsThere => "it gets there",
             Rule::NoPanic => "no panic",
+            Rule::Repeatable => "a seed repeats",
         })
     }
 }
@@ -235,7 +238,11 @@ impl Checker {
     /// What was found, and the digest of everything that happened.
     pub(crate) fn finish(&self) -> (Option<Violation>, u64, Vec<StoryLine>, Statistics) {
         let mut state = self.state();
-        let statistics = Statistics { revisions: state.next.get().saturating_sub(1), ..state.statistics.clone() };
+        let statistics = Statistics {
+            revisions: state.next.get().saturating_sub(1),
+            migrations: state.contents.migrations,
+            ..state.statistics.clone()
+        };
         (state.violation.clone(), state.digest.finish(), std::mem::take(&mut state.story), statistics)
     }
 }
@@ -271,7 +278,7 @@ impl State {
         if let (Some(object), Some(server)) = (&after, server) {
             findings.extend(self.check_writer(&key, object, server));
         }
-        findings.extend(self.operations.look_at(&key, event.revision, self.contents.object(&key), after.as_ref()));
+        findings.extend(self.operations.look_at(&key, event.revision, &self.contents, after.as_ref()));
         findings.extend(self.contents.change(key, event.revision, after));
         findings.into_iter().for_each(|finding| self.violated(finding));
     }
@@ -288,7 +295,7 @@ impl State {
         }
         let who = server.map_or("the store", |server| &self.servers[&server]).to_owned();
         let words = match after {
-            Some(object) => format!("{who} writes {key} {} {}", object.summary(key), if std::env::var("RAW").is_ok() { object.value.to_string() } else { String::new() }),
+            Some(object) => format!("{who} writes {key} {}", object.summary(key)),
             None => format!("{who} deletes {key}"),
         };
         let revision = event.revision;

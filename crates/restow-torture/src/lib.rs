@@ -15,8 +15,10 @@
 //! | `checks.rs`, `checks/` | the rules, checked on the history of the store after every revision |
 //! | `simulation.rs` | runs a plan, and repeats it with a story |
 //! | `processes.rs`, `processes/` | the same with real processes, a real etcd and a real network |
+//! | `campaign.rs` | runs many seeds |
 //! | `shrink.rs` | finds the fewest events that still break the rule |
 
+mod campaign;
 mod checks;
 mod dice;
 mod network;
@@ -27,7 +29,9 @@ mod simulation;
 mod store_client;
 mod world;
 
+pub use campaign::{Campaign, CampaignReport};
 pub use checks::{Rule, Violation};
-pub use plan::Plan;
+pub use plan::{Event, Plan, PlannedEvent, Shape};
 pub use shrink::shrink;
-pub use simulation::{Report, Statistics, StoryLine, Telling, run};
+pub use simulation::{Report, Statistics, StoryLine, Telling, repeats_exactly, run};
+pub use store_client::TxnFault;

@@ -24,8 +24,10 @@ type Frames = mpsc::UnboundedReceiver<Result<http_body::Frame<Bytes>, NetworkErr
 /// The body of an answer.
 pub(crate) type AnswerBody = StreamBody<Frames>;
 
-/// How long a client waits for the answer to a connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it takes to notice that nobody listens.
+const REFUSAL: Duration = Duration::from_millis(100);
+/// How long a client waits for an answer: the read timeout of the Kubernetes client.
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
 
 /// The network between clients and servers.
 pub(crate) struct Network {
@@ -127,14 +129,15 @@ impl Connection {
         let (head, body) = request.into_parts();
         let request = Request::from_parts(head, Full::new(body.collect().await?.to_bytes()));
         self.network.dice.under_way().await;
-        let Some(Endpoint { process, server }) = self.network.find(&self.client, &self.destination) else {
-            tokio::time::sleep(CONNECT_TIMEOUT / 50).await;
+        let found = self.network.find(&self.client, &self.destination).filter(|found| !found.process.has_crashed());
+        let Some(Endpoint { process, server }) = found else {
+            tokio::time::sleep(REFUSAL).await;
             return Err("cannot connect".into());
         };
         let (answer, answered) = oneshot::channel();
         let user = self.user.clone();
         process.spawn(serve(server, request, user, answer));
-        let answer = answered.await.map_err(|_| "the connection was closed")?;
+        let answer = tokio::time::timeout(READ_TIMEOUT, answered).await?.map_err(|_| "the connection was closed")?;
         self.network.dice.under_way().await;
         if self.network.state().cut.contains(&*self.client) {
             return Err("the connection was closed".into());

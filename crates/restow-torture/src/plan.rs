@@ -20,7 +20,7 @@ pub struct Plan {
 }
 
 /// Who is in a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
     /// API servers.
     pub servers: usize,
@@ -30,6 +30,8 @@ pub struct Shape {
     pub users: usize,
     /// Whether the servers vote on storage versions.
     pub voting: bool,
+    /// Whether the controllers migrate custom resources only.
+    pub custom_only: bool,
 }
 
 /// An event with its time.
@@ -106,12 +108,13 @@ impl Plan {
         let mut random = StdRng::seed_from_u64(seed);
         let shape = Shape {
             servers: random.random_range(2..=3),
-            controllers: random.random_range(1..=2),
+            controllers: if random.random_bool(0.6) { 1 } else { 2 },
             users: random.random_range(2..=3),
             voting: random.random_bool(0.2),
+            custom_only: random.random_bool(0.7),
         };
-        let duration = Duration::from_millis(random.random_range(15_000..45_000));
-        let count = random.random_range(3..=16);
+        let duration = Duration::from_millis(random.random_range(5_000..20_000));
+        let count = random.random_range(2..=12);
         let mut times: Vec<Duration> = (0..count).map(|_| duration.mul_f64(random.random_range(0.0..1.0))).collect();
         times.sort();
         let events = times

@@ -11,11 +11,11 @@ pub(crate) mod user;
 use crate::checks::{Checker, Rule};
 use crate::dice::Dice;
 use crate::network::Network;
-use crate::plan::{Event, Plan};
+use crate::plan::{Event, Plan, Shape};
 use crate::simulation::{Report, Statistics, Telling, panics};
 use actions::Actions;
 use controller::ControllerSlot;
-use restow_store::conformance::ModelStore;
+use restow_store::conformance::{Model, ModelStore};
 use server::ServerSlot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,15 +40,36 @@ pub(crate) struct World {
     pub(crate) checker: Arc<Checker>,
     pub(crate) servers: Vec<Arc<ServerSlot>>,
     pub(crate) controllers: Vec<Arc<ControllerSlot>>,
-    pub(crate) voting: bool,
+    pub(crate) shape: Shape,
     /// Whether the plan is over.
     pub(crate) is_over: AtomicBool,
 }
 
+/// A store as it is before anything happens, and the time that it took to get there.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    store: Model,
+    elapsed: Duration,
+}
+
+/// Prepares a store for worlds of this shape: everything is installed, and nobody runs any more.
+pub(crate) async fn prepare(shape: Shape) -> Prepared {
+    restow_host::simulated::begin(Duration::ZERO);
+    let plan = Plan { seed: 0, shape, events: Vec::new(), duration: Duration::ZERO };
+    let world = World::new(&plan, Telling::Nothing);
+    world.begin().await;
+    setup::create_objects(&world).await;
+    world.wait_until_settled().await;
+    setup::forget_leaders(&world).await;
+    Prepared { store: world.store.back_up(), elapsed: restow_host::simulated::elapsed() }
+}
+
 /// Lives a whole plan.
-pub(crate) async fn live(plan: &Plan, telling: Telling) -> Report {
-    restow_host::simulated::begin();
+pub(crate) async fn live(plan: &Plan, telling: Telling, prepared: Prepared) -> Report {
+    restow_host::simulated::begin(prepared.elapsed);
     let world = World::new(plan, telling);
+    world.store.restore(prepared.store);
+    world.checker.catch_up(&world.store, None);
     let lived = async {
         world.begin().await;
         world.live(plan).await;
@@ -81,7 +102,7 @@ impl World {
             checker: Checker::new(names, telling),
             servers: (0..plan.shape.servers).map(|number| Arc::new(ServerSlot::new(number))).collect(),
             controllers: (0..plan.shape.controllers).map(|number| Arc::new(ControllerSlot::new(number))).collect(),
-            voting: plan.shape.voting,
+            shape: plan.shape,
             is_over: AtomicBool::new(false),
         })
     }
@@ -91,7 +112,6 @@ impl World {
         for server in &self.servers {
             server.start(self);
         }
-        setup::create_objects(self).await;
         for controller in &self.controllers {
             controller.start(self);
         }
@@ -123,6 +143,10 @@ impl World {
             controller.heal(self);
         }
         self.actions().restore_crd_and_namespace().await;
+        self.wait_until_settled().await;
+    }
+
+    async fn wait_until_settled(self: &Arc<Self>) {
         let began = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;

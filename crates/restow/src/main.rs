@@ -113,8 +113,9 @@ impl Command {
     /// warnings. The kube client logs nothing: its caller reports a server that cannot be reached, with the consequences.
     fn log_filter(&self) -> &'static str {
         match self {
-            Command::Torture(_) => "off",
             Command::Demo(_) | Command::DemoServer(_) => "error,kube_client=off",
+            // Simulated servers warn all the time, and what they do is told at the end.
+            Command::Torture(_) => "off",
             // The warning about watches of old etcd versions does not matter to a command that reads once.
             Command::Verify(_) => "warn,restow_store_etcd=error,kube_client=off",
             Command::Up(_) => "warn,restow=info,restow_migrate=warn,kube_client=off",

@@ -1,10 +1,12 @@
 //! Tasks of this repository that need more than a shell. It is not part of what Restow ships.
 //!
 //! `cargo run -p xtask -- tables --kubernetes PATH` regenerates the tables that state facts of a Kubernetes release.
+//! `cargo run -p xtask -- planted` lets the simulation look for planted bugs.
 
 mod difference;
 mod files;
 mod go;
+mod planted;
 mod policy;
 mod proto;
 mod storage_versions;
@@ -26,13 +28,17 @@ struct Args {
 enum Task {
     /// Regenerate the tables of a Kubernetes release, or check them
     Tables(tables::Args),
+    Planted(planted::Args),
 }
 
 fn main() -> ExitCode {
-    let Args { task: Task::Tables(args) } = Args::parse();
-    match tables::run(&args) {
-        Ok(tables::Outcome::Done) => ExitCode::SUCCESS,
-        Ok(tables::Outcome::Different) => ExitCode::from(1),
+    let done = match Args::parse().task {
+        Task::Tables(args) => tables::run(&args).map(|outcome| matches!(outcome, tables::Outcome::Done)),
+        Task::Planted(args) => planted::run(&args).map(|outcome| matches!(outcome, planted::Outcome::AllFound)),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)

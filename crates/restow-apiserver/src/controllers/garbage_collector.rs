@@ -300,6 +300,7 @@ impl GcDecision<'_> {
         if matches!(change, ObjectChange::Keep) {
             return Ok(unblocked);
         }
+        self.call.handlers.check_deletion(&self.call.resource, object).await?;
         admission::admit_removal(&self.call.admission(), object, DryRun::No).await?;
         Ok(change)
     }

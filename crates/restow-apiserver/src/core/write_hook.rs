@@ -17,4 +17,9 @@ pub(crate) trait WriteHook: Send + Sync {
         object: &mut Object,
         old: Option<&Object>,
     ) -> Result<Vec<Compare>, ApiError>;
+
+    /// Decides whether an object may be deleted.
+    async fn check_deletion(&self, _object: &Object) -> Result<(), ApiError> {
+        Ok(())
+    }
 }

@@ -151,6 +151,7 @@ impl ObjectDecision for DeleteDecision<'_> {
             let kind = self.call.resource.names.kind.clone();
             return Err(ApiError::ConflictOn { kind, name: self.name.to_string(), message: unmet });
         }
+        self.call.handlers.check_deletion(&self.call.resource, old).await?;
         if self.admission == DeleteAdmission::Run {
             admission::admit_removal(&self.call.admission(), old, self.options.dry_run).await?;
         }

@@ -59,6 +59,8 @@ pub(crate) struct Contents {
     running_since: BTreeMap<String, Revision>,
     /// When a migration of a resource last succeeded.
     migrated: BTreeMap<String, Revision>,
+    /// How many migrations succeeded.
+    pub(super) migrations: u64,
 }
 
 pub(crate) const STORAGE_VERSIONS: &str = "internal.apiserver.k8s.io.storageversions";
@@ -67,6 +69,8 @@ pub(crate) const MIGRATIONS: &str = "migration.k8s.io.storageversionmigrations";
 pub(crate) const STATES: &str = "migration.k8s.io.storagestates";
 pub(crate) const LEASES: &str = "coordination.k8s.io.leases";
 const SERVICES: &str = "core.services";
+/// The resource of the owners of others.
+const OWNERS: &str = "example.com.widgets";
 
 impl ObjectKey {
     pub(crate) fn new(resource: &str, namespace: &str, name: &str) -> Self {
@@ -159,6 +163,13 @@ impl Contents {
         let from = ObjectKey::new(resource, "", "");
         let resource = resource.to_owned();
         self.objects.range(from..).take_while(move |(key, _)| key.resource == resource)
+    }
+
+    /// Whether an owner of an object does not exist. The owners of the simulation are all of one resource.
+    pub(crate) fn lacks_owner(&self, object: &StoredObject) -> bool {
+        let owners = object.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let exists = |uid: &Value| self.objects_of(OWNERS).any(|(_, owner)| owner.value["metadata"]["uid"] == *uid);
+        owners.map(|owner| &owner["uid"]).any(|uid| !exists(uid))
     }
 
     pub(crate) fn reports(&self, resource: &str) -> Option<&Reports> {
@@ -302,6 +313,7 @@ impl Contents {
         }
         let Some(since) = self.running_since.remove(name) else { return Vec::new() };
         self.migrated.insert(resource.clone(), revision);
+        self.migrations += 1;
         if self.reports_changed.get(&resource).is_some_and(|changed| *changed >= since) {
             return Vec::new();
         }

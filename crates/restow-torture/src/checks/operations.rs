@@ -1,7 +1,7 @@
 //! What users asked for, and what became of it. Every change of an object carries a token that occurs once, so that the
 //! history of the store tells which operation made it.
 
-use super::contents::{ObjectKey, StoredObject};
+use super::contents::{Contents, ObjectKey, StoredObject};
 use super::{Finding, Rule};
 use restow_store::Revision;
 use serde_json::Value;
@@ -84,9 +84,10 @@ impl Operations {
         &mut self,
         key: &ObjectKey,
         revision: Revision,
-        before: Option<&StoredObject>,
+        contents: &Contents,
         after: Option<&StoredObject>,
     ) -> Vec<Finding> {
+        let before = contents.object(key);
         let (old, new) = (before.and_then(StoredObject::token), after.and_then(StoredObject::token));
         if old.is_none() && new.is_none() {
             return Vec::new();
@@ -99,6 +100,8 @@ impl Operations {
             (Some(before), Some(after), _) if old == new => unrequested(key, &before.value, &after.value),
             (_, Some(_), Some(token)) => self.applied(key, token, revision),
             (_, Some(_), None) => vec![(Rule::OnlyRequestedChanges, format!("{key} lost its token"))],
+            // The garbage collector deletes what has lost its owner.
+            (Some(before), None, _) if contents.lacks_owner(before) => Vec::new(),
             (_, None, _) => self.deleted(key, before, revision),
         }
     }
@@ -130,7 +133,7 @@ impl Operations {
                     || resource == "core.namespaces" && *name == key.namespace
                     || resource == super::contents::CRDS && *name == format!("{plural}.{group}"))
         };
-        if marked || self.all.iter().any(asked) || before.is_some_and(|before| is_dependent(&before.value)) {
+        if marked || self.all.iter().any(asked) {
             return Vec::new();
         }
         vec![(Rule::OnlyRequestedChanges, format!("{key} was deleted, and nobody asked for it"))]
@@ -165,10 +168,6 @@ impl Operations {
         let words = format!("a read of {key} found {found:?}, and since revision {not_before:?} there was {possible:?}");
         Some((Rule::AcknowledgedWritesAreThere, words))
     }
-}
-
-fn is_dependent(object: &Value) -> bool {
-    object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty())
 }
 
 /// What differs between two states of an object that have the same token, and may not.

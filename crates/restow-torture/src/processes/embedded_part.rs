@@ -254,7 +254,7 @@ impl EmbeddedPart<'_> {
             // A store that is killed cannot be told from one that was settled, so nothing is lost here.
             self.process.kill_for(Duration::ZERO);
             self.read_on().await?;
-            open = self.history.contents(|contents| what_is_open_in(contents, &servers));
+            open = self.history.contents(|contents| what_is_open_in(contents, &servers, false));
             if open.is_empty() {
                 self.check_log();
                 return Ok(Some(SETTLING_ROUND.as_secs_f64() * round as f64));

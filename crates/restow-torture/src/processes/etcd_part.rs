@@ -187,7 +187,7 @@ impl<'r> EtcdPart<'r> {
             open.push("etcd does not answer".to_owned());
         }
         if open.is_empty() {
-            open = self.history().contents(|contents| what_is_open_in(contents, servers));
+            open = self.history().contents(|contents| what_is_open_in(contents, servers, false));
         }
         open
     }

@@ -114,7 +114,7 @@ impl History {
             findings.extend(state.contents.check_write(&key, object, writer_of(before, object)));
             state.counts.migrations += u64::from(is_new_success(&key, before, object));
         }
-        findings.extend(state.operations.look_at(&key, event.revision, before, after.as_ref()));
+        findings.extend(state.operations.look_at(&key, event.revision, &state.contents, after.as_ref()));
         findings.extend(state.contents.change(key, event.revision, after));
         for (rule, what) in findings {
             self.add_violation(state, rule, what, event.revision);

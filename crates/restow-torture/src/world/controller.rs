@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use kube::Client;
 use restow_host::simulated::{Process, WallClock};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::controller::{self, ControllerConfig, Metrics};
+use restow_migrate::controller::{self, ControllerConfig, Metrics, ResourceFilter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -52,6 +52,7 @@ impl ControllerSlot {
         };
         world.checker.tell(|| format!("{} starts", self.name()));
         let (network, name) = (world.network.clone(), self.name());
+        let resources = if world.shape.custom_only { ResourceFilter::Custom } else { ResourceFilter::All };
         process.spawn(async move {
             let client = |destination| Client::new(network.connect(&name, destination), "default");
             let each = {
@@ -61,7 +62,8 @@ impl ControllerSlot {
                 }
             };
             let cluster = Cluster::from_clients(client(Destination::Any), each);
-            let config = ControllerConfig { identity: name, namespace: "kube-system".to_owned(), ..Default::default() };
+            let namespace = "kube-system".to_owned();
+            let config = ControllerConfig { identity: name, namespace, resources, ..ControllerConfig::default() };
             let (_running, stop) = watch::channel(false);
             controller::run(cluster, config, Metrics::default(), stop).await;
         });

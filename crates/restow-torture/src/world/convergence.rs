@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 /// What is not as it should be yet.
 pub(crate) fn what_is_open(world: &World) -> Vec<String> {
     let servers: BTreeSet<String> = world.servers.iter().map(|server| identity(server.number)).collect();
-    world.checker.read(|contents| what_is_open_in(contents, &servers))
+    world.checker.read(|contents| what_is_open_in(contents, &servers, world.shape.custom_only))
 }
 
 /// What is not as it should be yet, where these servers are the only ones.
-pub(crate) fn what_is_open_in(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
+pub(crate) fn what_is_open_in(contents: &Contents, servers: &BTreeSet<String>, custom_only: bool) -> Vec<String> {
     let mut open = disagreements(contents, servers);
-    open.extend(not_migrated(contents));
+    open.extend(not_migrated(contents, custom_only));
     open.extend(leftovers(contents, servers));
     open
 }
@@ -36,9 +36,10 @@ fn disagreements(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String>
 }
 
 /// Everything is stored in the version that the servers agree on, and CRDs say so.
-fn not_migrated(contents: &Contents) -> Vec<String> {
+fn not_migrated(contents: &Contents, custom_only: bool) -> Vec<String> {
     let mut open = Vec::new();
-    for (resource, reports) in contents.all_reports() {
+    let is_managed = |resource: &str| !custom_only || contents.crd_of(resource).is_some();
+    for (resource, reports) in contents.all_reports().iter().filter(|(resource, _)| is_managed(resource)) {
         let Some(common) = &reports.common else { continue };
         let others: Vec<&String> = contents.stored_versions(resource).filter(|version| *version != common).collect();
         if !others.is_empty() {
@@ -69,6 +70,8 @@ fn leftovers(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
             open.push(format!("the lease {} of a server that is gone", key.name));
         }
     }
+    let orphans = contents.objects_of("core.configmaps").filter(|(_, object)| contents.lacks_owner(object));
+    open.extend(orphans.map(|(key, _)| format!("{key} has lost its owner")));
     for resource in ["core.namespaces", "apiextensions.k8s.io.customresourcedefinitions"] {
         let being_deleted = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
         let stuck = contents.objects_of(resource).filter(|(_, object)| being_deleted(&object.value));

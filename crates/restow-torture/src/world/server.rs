@@ -31,7 +31,6 @@ const RESOURCES: &[&str] = &[
     "configmaps",
     "customresourcedefinitions.apiextensions.k8s.io",
     "endpointslices.discovery.k8s.io",
-    "events",
     "leases.coordination.k8s.io",
     "namespaces",
     "resourcequotas",
@@ -239,7 +238,7 @@ async fn start(
         dice: world.dice.clone(),
         checker: world.checker.clone(),
     };
-    let server = ApiServer::new(config(store, slot.number, kind, world.voting)?).await?;
+    let server = ApiServer::new(config(store, slot.number, kind, world.shape.voting)?).await?;
     world.network.listen(&address(slot.number).to_string(), process, server.clone());
     server.ready().await?;
     world.checker.tell(|| format!("{} is ready", identity(slot.number)));

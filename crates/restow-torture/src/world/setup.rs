@@ -3,6 +3,7 @@
 use super::{LIMITED, NAMESPACE, World};
 use crate::network::Destination;
 use kube::Client;
+use restow_store::{Key, RangeRequest, Txn};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,4 +54,16 @@ pub(crate) async fn create_objects(world: &Arc<World>) {
         actions.create("/api/v1/namespaces", &namespace(name)).await;
     }
     actions.create(&format!("/api/v1/namespaces/{LIMITED}/resourcequotas"), &quota).await;
+}
+
+/// Removes the locks of leaders, which expire when nobody renews them: in a copy of the store nothing expires.
+pub(crate) async fn forget_leaders(world: &Arc<World>) {
+    let keys: Vec<Key> = world.store.read(|model| {
+        let found = model.range(&RangeRequest::prefix("/restow/leaders/".to_owned()));
+        found.map(|found| found.entries.into_iter().map(|entry| entry.key).collect()).unwrap_or_default()
+    });
+    for key in keys {
+        // A delete of an existing key cannot fail.
+        let _ = world.store.apply(Txn::new().delete(&key));
+    }
 }

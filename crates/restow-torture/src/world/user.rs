@@ -80,6 +80,9 @@ pub(crate) const SERVICES: Kind = Kind {
     },
 };
 
+/// Config maps that belong to a widget.
+const DEPENDENTS: Kind = Kind { namespace: NAMESPACE, names: 4, ..CONFIG_MAPS };
+
 /// Codes with which a server says that nothing was or will be changed.
 pub(crate) const REFUSALS: &[u16] = &[400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429];
 
@@ -114,6 +117,7 @@ impl User {
         let name = format!("{}-{}", kind.kind.to_lowercase(), self.random.random_range(0..kind.names));
         let key = ObjectKey::new(kind.resource, kind.namespace, &name);
         match self.random.random_range(0..10) {
+            0 if kind.resource == WIDGETS.resource => self.create_dependent(&key).await,
             0..4 => self.create(kind, &key).await,
             4..6 => self.update(kind, &key).await,
             6 => self.patch(kind, &key).await,
@@ -167,6 +171,20 @@ impl User {
         let ((path, version), token) = (self.collection(kind), self.token());
         let object = self.object(kind, version, key, &token);
         self.write(key, Some(&token), ("POST", &path, "application/json"), Some(&object)).await;
+    }
+
+    /// Creates a config map that belongs to a widget.
+    async fn create_dependent(&mut self, owner: &ObjectKey) {
+        let Some((_, owner)) = self.read(&WIDGETS, owner).await else { return };
+        let name = format!("dependent-{}", self.random.random_range(0..DEPENDENTS.names));
+        let key = ObjectKey::new(DEPENDENTS.resource, DEPENDENTS.namespace, &name);
+        let ((path, version), token) = (self.collection(&DEPENDENTS), self.token());
+        let mut object = self.object(&DEPENDENTS, version, &key, &token);
+        object["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": owner["apiVersion"], "kind": owner["kind"],
+            "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        }]);
+        self.write(&key, Some(&token), ("POST", &path, "application/json"), Some(&object)).await;
     }
 
     async fn update(&mut self, kind: &Kind, key: &ObjectKey) {

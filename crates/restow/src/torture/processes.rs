@@ -23,7 +23,7 @@ const INTERRUPTED: u8 = 5;
 
 /// Torture with real processes.
 #[derive(Debug, Args)]
-pub(crate) struct ProcessArgs {
+pub(super) struct ProcessArgs {
     /// Torture real processes: three members of etcd, API servers, two controllers and writers, each server on a network of its own.
     ///
     /// Processes are killed and suspended, links are cut (also in one direction) and slowed down, disks are full, clocks jump, and API
@@ -32,29 +32,23 @@ pub(crate) struct ProcessArgs {
     ///
     /// Everything happens in namespaces of its own, which vanish at the end; nothing else on this machine is touched. Faults that
     /// this machine cannot make (no root, no `ip`, no `tc`) are named and left out.
-    #[arg(long, required = true)]
+    #[arg(long, conflicts_with_all = ["seeds", "first", "threads", "keep", "story"])]
     processes: bool,
-    /// How many minutes faults happen. Starting and settling take one or two more.
-    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = minutes)]
+    /// How many minutes faults happen; with --processes. Starting and settling take one or two more.
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = minutes, requires = "processes")]
     minutes: f64,
-    /// The number that decides the faults [default: another one each time; it is printed].
-    #[arg(long, value_name = "NUMBER")]
-    seed: Option<u64>,
-    /// The number of API servers on etcd.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    /// The number of API servers on etcd; with --processes.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "processes", value_parser = clap::value_parser!(u8).range(1..=5))]
     servers: u8,
-    /// The number of clients that write at the same time.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+    /// The number of clients that write at the same time; with --processes.
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "processes", value_parser = clap::value_parser!(u8).range(1..=100))]
     writers: u8,
-    /// The store to torture.
-    #[arg(long, value_name = "STORE", default_value = "both")]
+    /// The store to torture; with --processes.
+    #[arg(long, value_name = "STORE", default_value = "both", requires = "processes")]
     store: StoreArg,
-    /// The folder for logs and histories. It is kept [default: a temporary folder, which is kept only if a rule was broken].
-    #[arg(long, value_name = "DIR")]
+    /// The folder for logs and histories, which is kept; with --processes [default: a temporary folder, which is kept only if a rule was broken].
+    #[arg(long, value_name = "DIR", requires = "processes")]
     folder: Option<PathBuf>,
-    /// The output format.
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -72,10 +66,18 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) async fn run(args: ProcessArgs) -> anyhow::Result<ExitCode> {
+impl ProcessArgs {
+    /// Whether real processes are to be tortured.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.processes
+    }
+}
+
+/// Runs it with this seed, or another one each time.
+pub(super) async fn run(args: ProcessArgs, seed: Option<u64>, output: Output) -> anyhow::Result<ExitCode> {
     if sandbox::is_inside() {
         let folder = std::env::var_os(FOLDER).context("the sandbox has no folder")?;
-        return torture(&args, Path::new(&folder)).await;
+        return torture(&args, seed, output, Path::new(&folder)).await;
     }
     let (folder, temporary) = match &args.folder {
         Some(folder) => {
@@ -94,7 +96,7 @@ pub(crate) async fn run(args: ProcessArgs) -> anyhow::Result<ExitCode> {
         Ok(command) => in_sandbox(command, &folder).await,
         Err(why) => {
             eprintln!("LEFT OUT: a sandbox of namespaces ({why})");
-            torture(&args, &folder).await
+            torture(&args, seed, output, &folder).await
         }
     };
     let keeps = !matches!(&code, Ok(code) if *code == ExitCode::SUCCESS || *code == ExitCode::from(INTERRUPTED));
@@ -138,11 +140,11 @@ fn terminate_children(parent: Pid) {
     }
 }
 
-async fn torture(args: &ProcessArgs, folder: &Path) -> anyhow::Result<ExitCode> {
+async fn torture(args: &ProcessArgs, seed: Option<u64>, output: Output, folder: &Path) -> anyhow::Result<ExitCode> {
     let random =
         || std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| u64::from(elapsed.subsec_nanos()) + elapsed.as_secs());
     let options = ProcessOptions {
-        seed: args.seed.unwrap_or_else(random),
+        seed: seed.unwrap_or_else(random),
         duration: Duration::from_secs_f64(args.minutes * 60.0),
         servers: args.servers.into(),
         writers: args.writers.into(),
@@ -163,7 +165,7 @@ async fn torture(args: &ProcessArgs, folder: &Path) -> anyhow::Result<ExitCode> 
     };
     bar.0.finish_and_clear();
     let report = report?;
-    args.output.print(&report, || text(&report))?;
+    output.print(&report, || text(&report))?;
     Ok(match report.violations().next() {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::from(BROKEN),

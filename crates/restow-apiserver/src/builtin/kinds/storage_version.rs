@@ -40,7 +40,7 @@ fn problem(problem: Problem) -> FieldError {
     FieldError { field: problem.field, rule, detail: problem.detail }
 }
 
-/// Sets the common encoding version of a StorageVersion that a client updates.
+/// Sets the common encoding version of a StorageVersion that a client updates, and keeps the entries of servers that run.
 pub(crate) struct CommonEncodingVersion(pub(crate) Arc<Agreement>);
 
 #[async_trait]
@@ -55,6 +55,10 @@ impl WriteHook for CommonEncodingVersion {
             Some(_) => Ok(self.0.recompute_status(&request.resource, object, old).await?),
             None => Ok(Vec::new()),
         }
+    }
+
+    async fn check_deletion(&self, object: &Object) -> Result<(), ApiError> {
+        self.0.check_report_deletion(object).await
     }
 }
 
