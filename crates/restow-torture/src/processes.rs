@@ -11,7 +11,7 @@
 //! | `managed_process.rs`, `cluster.rs`, `balancer.rs` | the processes |
 //! | `plan.rs`, `faults.rs`, `member_loss.rs` | which faults happen when, and carrying them out |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
-//! | `history.rs`, `observer.rs` | what happened, and the checks |
+//! | `history.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
 mod admin;
@@ -31,6 +31,7 @@ mod observer;
 mod plan;
 mod report;
 pub mod sandbox;
+mod told;
 mod wall_clock;
 mod watcher;
 mod writer;

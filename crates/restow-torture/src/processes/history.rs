@@ -4,8 +4,7 @@
 //! was there when the answer came.
 
 use super::report::{Counts, ProcessError};
-use super::watcher::{self, Seen, Told};
-use super::writer::{VIA, WATCHED};
+use super::told::{self, Seen, Told, WATCHED};
 use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
 use crate::world::NAMESPACE;
 use restow_store::{Change, Event, Revision};
@@ -17,6 +16,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// The annotation with the server that an object was written through.
+pub(crate) const VIA: &str = "via";
 /// So many violations are kept; the rest are hardly news.
 const MOST_VIOLATIONS: usize = 20;
 
@@ -189,7 +190,7 @@ impl History {
                 }
                 Answer::Watch { resource, via, told } => {
                     let changes = state.changes.get(&resource).map(Vec::as_slice).unwrap_or_default();
-                    let wrong = watcher::compare(&told, changes);
+                    let wrong = told::compare(&told, changes);
                     wrong.map(|what| {
                         (Rule::AcknowledgedWritesAreThere, format!("a watch of {resource} through {via}: {what}"))
                     })

@@ -3,7 +3,7 @@
 
 use super::api::request;
 use super::history::History;
-use super::writer::WATCHED;
+use super::told::{Seen, Told, WATCHED};
 use futures::StreamExt;
 use http::Request;
 use http_body_util::BodyExt;
@@ -28,26 +28,6 @@ pub(crate) struct Watcher {
     resource: String,
     /// The path of the collection.
     collection: String,
-}
-
-/// An object at a revision, as a client sees it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seen {
-    pub(crate) revision: u64,
-    pub(crate) name: String,
-    /// `None` if it was deleted.
-    pub(crate) token: Option<String>,
-}
-
-/// What a watcher was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// A list at a revision.
-    List(u64, Vec<Seen>),
-    /// The next event after a revision.
-    Event(u64, Seen),
-    /// There is nothing after the first revision up to the second.
-    Bookmark(u64, u64),
 }
 
 impl Watcher {
@@ -138,73 +118,4 @@ fn seen(object: &Value, kind: &str) -> Option<Seen> {
     let token = metadata["annotations"]["token"].as_str().filter(|_| kind != "DELETED");
     let name = metadata["name"].as_str()?.to_owned();
     Some(Seen { revision: revision_of(object)?, name, token: token.map(str::to_owned) })
-}
-
-/// Compares what a watcher was told with all changes of its resource, oldest first. Returns what is wrong.
-pub(crate) fn compare(told: &Told, changes: &[Seen]) -> Option<String> {
-    let between = |after: u64, until: u64| {
-        let first = changes.partition_point(|change| change.revision <= after);
-        &changes[first..changes.partition_point(|change| change.revision <= until).max(first)]
-    };
-    match told {
-        Told::Event(after, seen) => {
-            let expected = between(*after, seen.revision);
-            (expected != [seen.clone()])
-                .then(|| format!("after {after} came {seen:?}, and the history has {expected:?}"))
-        }
-        Told::Bookmark(after, until) => {
-            let expected = between(*after, *until);
-            let words = || format!("after {after} came a bookmark at {until}, and the history has {expected:?}");
-            (!expected.is_empty()).then(words)
-        }
-        Told::List(revision, listed) => {
-            let mut expected = std::collections::BTreeMap::new();
-            for change in between(0, *revision) {
-                match change.token {
-                    Some(_) => drop(expected.insert(&change.name, change)),
-                    None => drop(expected.remove(&change.name)),
-                }
-            }
-            let (mut listed, mut expected): (Vec<&Seen>, Vec<&Seen>) =
-                (listed.iter().collect(), expected.into_values().collect());
-            listed.sort();
-            expected.sort();
-            let words = || format!("a list at {revision} has {listed:?}, and the history {expected:?}");
-            (listed != expected).then(words)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(revision: u64, token: Option<&str>) -> Seen {
-        Seen { revision, name: "a".to_owned(), token: token.map(str::to_owned) }
-    }
-
-    #[test]
-    fn what_is_missing_doubled_or_different_is_found() {
-        let changes = [seen(3, Some("x")), seen(5, Some("y")), seen(8, None)];
-        let fine = [
-            Told::List(4, vec![seen(3, Some("x"))]),
-            Told::Event(4, seen(5, Some("y"))),
-            Told::Bookmark(5, 7),
-            Told::Event(7, seen(8, None)),
-            Told::List(9, Vec::new()),
-        ];
-        for told in &fine {
-            assert_eq!(compare(told, &changes), None);
-        }
-        let wrong = [
-            Told::List(5, vec![seen(3, Some("x"))]),
-            Told::Event(2, seen(5, Some("y"))),
-            Told::Event(5, seen(5, Some("y"))),
-            Told::Event(4, seen(5, Some("z"))),
-            Told::Bookmark(3, 5),
-        ];
-        for told in &wrong {
-            assert!(compare(told, &changes).is_some(), "{told:?}");
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! A client that creates, reads, changes and deletes objects through one server after another, and records every request and answer.
 
 use super::api::{Answer, request};
-use super::history::History;
+use super::history::{History, VIA};
 use crate::checks::{ObjectKey, Outcome};
 use crate::world::user::{CONFIG_MAPS, Kind, REFUSALS, SERVICES, SLICES, WIDGETS};
 use kube::Client;
@@ -11,13 +11,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The annotation with the server that an object was written through.
-pub(crate) const VIA: &str = "via";
-/// The resources that are watched, each with the path of the collection in which all of its objects are that have a token.
-pub(crate) const WATCHED: [(&str, &str); 2] = [
-    ("example.com.widgets", "/apis/example.com/v1/namespaces/torture/widgets"),
-    ("discovery.k8s.io.endpointslices", "/apis/discovery.k8s.io/v1/namespaces/torture/endpointslices"),
-];
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
 
