@@ -12,7 +12,7 @@ use restow_store::conformance::ModelStore;
 use restow_store::{Change, Event, KeyRange, Revision, StoreError, Txn, TxnOutcome};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,14 +97,21 @@ struct State {
     servers: BTreeMap<usize, String>,
     contents: Contents,
     operations: Operations,
-    /// Servers that do not report, by their configuration.
-    silent: BTreeSet<usize>,
     next: Revision,
     digest: DefaultHasher,
     violation: Option<Violation>,
     telling: Telling,
     story: Vec<StoryLine>,
     statistics: Statistics,
+}
+
+/// A process that writes to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WritingProcess {
+    /// Its server.
+    pub(crate) server: usize,
+    /// Whether it reports its storage versions, by its configuration.
+    pub(crate) reports: bool,
 }
 
 /// What breaks a rule.
@@ -116,7 +123,6 @@ impl Checker {
             servers,
             contents: Contents::default(),
             operations: Operations::default(),
-            silent: BTreeSet::new(),
             next: Revision::new(1),
             digest: DefaultHasher::new(),
             violation: None,
@@ -131,22 +137,22 @@ impl Checker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a transaction of a server, and looks at what it has changed.
+    /// Applies a transaction of a process, and looks at what it has changed.
     pub(crate) fn transaction(
         &self,
         store: &ModelStore,
-        server: Option<usize>,
+        writer: Option<WritingProcess>,
         txn: Txn,
     ) -> Result<TxnOutcome, StoreError> {
         // What expired before was not written by this server.
         self.catch_up(store, None);
         let outcome = store.apply(txn);
-        self.catch_up(store, server);
+        self.catch_up(store, writer);
         outcome
     }
 
-    /// Looks at all revisions that it has not seen, which this server wrote.
-    pub(crate) fn catch_up(&self, store: &ModelStore, server: Option<usize>) {
+    /// Looks at all revisions that it has not seen, which this process wrote.
+    pub(crate) fn catch_up(&self, store: &ModelStore, writer: Option<WritingProcess>) {
         let mut state = self.state();
         let (events, revision) = store.read(|model| {
             let next = state.next.max(model.compact_revision());
@@ -154,7 +160,7 @@ impl Checker {
         });
         state.next = revision.next();
         for event in events {
-            state.look_at(&event, server);
+            state.look_at(&event, writer);
         }
         drop(state);
         self.notify();
@@ -175,15 +181,6 @@ impl Checker {
     /// The first violation.
     pub(crate) fn violation(&self) -> Option<Violation> {
         self.state().violation.clone()
-    }
-
-    /// A server reports from now on, or does not.
-    pub(crate) fn set_silent(&self, server: usize, silent: bool) {
-        let mut state = self.state();
-        match silent {
-            true => state.silent.insert(server),
-            false => state.silent.remove(&server),
-        };
     }
 
     /// Adds a line to the story, if one is told.
@@ -260,7 +257,7 @@ impl State {
         self.violation.get_or_insert(Violation { rule, what, at: restow_host::simulated::elapsed(), revision });
     }
 
-    fn look_at(&mut self, event: &Event, server: Option<usize>) {
+    fn look_at(&mut self, event: &Event, writer: Option<WritingProcess>) {
         event.revision.get().hash(&mut self.digest);
         event.key().as_bytes().hash(&mut self.digest);
         restow_host::simulated::elapsed().hash(&mut self.digest);
@@ -273,10 +270,10 @@ impl State {
         };
         let Some(key) = ObjectKey::parse(event.key().as_bytes()) else { return };
         let after = after.and_then(|value| serde_json::from_slice::<Value>(value).ok()).map(|value| StoredObject::new(value, event.revision));
-        self.tell_change(&key, after.as_ref(), event, server);
+        self.tell_change(&key, after.as_ref(), event, writer);
         let mut findings = Vec::new();
-        if let (Some(object), Some(server)) = (&after, server) {
-            findings.extend(self.check_writer(&key, object, server));
+        if let (Some(object), Some(writer)) = (&after, writer) {
+            findings.extend(self.check_writer(&key, object, writer));
         }
         findings.extend(self.operations.look_at(&key, event.revision, &self.contents, after.as_ref()));
         findings.extend(self.contents.change(key, event.revision, after));
@@ -284,16 +281,16 @@ impl State {
     }
 
     /// The server that writes an object has reported the version, and there is no agreement on another one.
-    fn check_writer(&self, key: &ObjectKey, object: &StoredObject, server: usize) -> Vec<Finding> {
-        let (name, reports) = (&self.servers[&server], !self.silent.contains(&server));
+    fn check_writer(&self, key: &ObjectKey, object: &StoredObject, writer: WritingProcess) -> Vec<Finding> {
+        let (name, reports) = (&self.servers[&writer.server], writer.reports);
         self.contents.check_write(key, object, Writer::Server { name, reports })
     }
 
-    fn tell_change(&mut self, key: &ObjectKey, after: Option<&StoredObject>, event: &Event, server: Option<usize>) {
+    fn tell_change(&mut self, key: &ObjectKey, after: Option<&StoredObject>, event: &Event, writer: Option<WritingProcess>) {
         if self.telling != Telling::Story {
             return;
         }
-        let who = server.map_or("the store", |server| &self.servers[&server]).to_owned();
+        let who = writer.map_or("the store", |writer| &self.servers[&writer.server]).to_owned();
         let words = match after {
             Some(object) => format!("{who} writes {key} {}", object.summary(key)),
             None => format!("{who} deletes {key}"),

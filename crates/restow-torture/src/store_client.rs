@@ -1,6 +1,6 @@
 //! How a simulated server reaches the store: every call takes time, and can be lost on the way there or back.
 
-use crate::checks::Checker;
+use crate::checks::{Checker, WritingProcess};
 use crate::dice::Dice;
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -128,7 +128,7 @@ impl Link {
 /// The store as one process reaches it.
 pub(crate) struct StoreClient {
     pub(crate) store: Arc<ModelStore>,
-    pub(crate) server: usize,
+    pub(crate) writer: WritingProcess,
     pub(crate) process: Arc<Process>,
     pub(crate) link: Arc<Link>,
     pub(crate) dice: Arc<Dice>,
@@ -137,7 +137,7 @@ pub(crate) struct StoreClient {
 
 impl StoreClient {
     fn apply(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.checker.transaction(&self.store, Some(self.server), txn)
+        self.checker.transaction(&self.store, Some(self.writer), txn)
     }
 
     async fn crash(&self) -> ! {
@@ -166,11 +166,11 @@ impl Store for StoreClient {
         match fault {
             Some(TxnFault::Refuse) => return Err(StoreError::Unavailable("the connection was refused".into())),
             Some(TxnFault::ApplyLate(late)) => {
-                let (store, server, checker) = (self.store.clone(), self.server, self.checker.clone());
+                let (store, writer, checker) = (self.store.clone(), self.writer, self.checker.clone());
                 tokio::spawn(async move {
                     tokio::time::sleep(late).await;
                     // Nobody waits for the outcome any more.
-                    let _ = checker.transaction(&store, Some(server), txn);
+                    let _ = checker.transaction(&store, Some(writer), txn);
                 });
                 tokio::time::sleep(DEADLINE.min(late)).await;
                 return Err(StoreError::OutcomeUnknown("no answer in time".into()));

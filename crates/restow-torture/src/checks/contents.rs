@@ -396,3 +396,112 @@ impl Contents {
 pub(crate) fn stored_versions_of(crd: &Value) -> BTreeSet<&str> {
     crd["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Contents that change one object after the other, at ever higher revisions.
+    #[derive(Default)]
+    struct History(Contents, u64);
+
+    impl History {
+        fn put(&mut self, resource: &str, name: &str, value: Value) -> Vec<Rule> {
+            self.1 += 1;
+            let revision = Revision::new(self.1);
+            let object = StoredObject::new(value, revision);
+            let findings = self.0.change(ObjectKey::new(resource, "ns", name), revision, Some(object));
+            findings.into_iter().map(|(rule, _)| rule).collect()
+        }
+
+        fn put_cluster(&mut self, resource: &str, name: &str, value: Value) -> Vec<Rule> {
+            self.1 += 1;
+            let revision = Revision::new(self.1);
+            let object = StoredObject::new(value, revision);
+            let findings = self.0.change(ObjectKey::new(resource, "", name), revision, Some(object));
+            findings.into_iter().map(|(rule, _)| rule).collect()
+        }
+
+        fn widget(&mut self, name: &str, version: &str) -> Vec<Rule> {
+            self.put("example.com.widgets", name, json!({"apiVersion": version, "kind": "Widget"}))
+        }
+
+        fn crd(&mut self, stored: &[&str]) -> Vec<Rule> {
+            self.put_cluster(CRDS, "widgets.example.com", json!({"status": {"storedVersions": stored}}))
+        }
+
+        fn reports(&mut self, version: &str) {
+            let status = json!({"commonEncodingVersion": version, "storageVersions": [{"apiServerID": "a", "encodingVersion": version}]});
+            self.put_cluster(STORAGE_VERSIONS, "example.com.widgets", json!({"status": status}));
+        }
+
+        fn migration(&mut self, condition: &str) -> Vec<Rule> {
+            let spec = json!({"resource": {"group": "example.com", "version": "v1", "resource": "widgets"}});
+            let status = json!({"conditions": [{"type": condition, "status": "True"}]});
+            self.put_cluster(MIGRATIONS, "m", json!({"spec": spec, "status": status}))
+        }
+
+        fn state(&mut self, hashes: &[&str]) -> Vec<Rule> {
+            let status = json!({"persistedStorageVersionHashes": hashes});
+            self.put_cluster(STATES, "widgets.example.com", json!({"status": status}))
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_stored_must_be_listed() {
+        let mut history = History::default();
+        assert_eq!(history.crd(&["v1beta1"]), []);
+        assert_eq!(history.widget("a", "example.com/v1beta1"), []);
+        assert_eq!(history.widget("b", "example.com/v1"), [Rule::StoredVersionsAreTrue]);
+        assert_eq!(history.crd(&["v1"]), [Rule::StoredVersionsAreTrue]);
+        assert_eq!(history.crd(&["v1", "v1beta1"]), []);
+    }
+
+    #[test]
+    fn a_migration_that_leaves_an_old_object_is_polluted_unless_reports_changed() {
+        let mut history = History::default();
+        history.widget("a", "example.com/v1beta1");
+        history.reports("example.com/v1");
+        history.migration("Running");
+        assert_eq!(history.migration("Succeeded"), [Rule::NoPollutedMigration]);
+        history.migration("Running");
+        history.widget("a", "example.com/v1");
+        assert_eq!(history.migration("Succeeded"), []);
+        history.migration("Running");
+        history.reports("example.com/v1beta1");
+        assert_eq!(history.migration("Succeeded"), [], "the reports have changed, so nothing is claimed");
+    }
+
+    #[test]
+    fn a_storage_state_forgets_only_what_was_not_stored_when_a_migration_succeeded() {
+        let hash = |version: &str| restow_api::storage_version_hash("example.com", version, "Widget");
+        let (old, new) = (hash("v1beta1"), hash("v1"));
+        let mut history = History::default();
+        history.widget("a", "example.com/v1beta1");
+        assert_eq!(history.state(&[&old, "Unknown"]), []);
+        assert_eq!(history.state(&[&new]), [Rule::StoredVersionsAreTrue]);
+        history.reports("example.com/v1");
+        history.migration("Running");
+        history.widget("a", "example.com/v1");
+        history.migration("Succeeded");
+        history.state(&[&old, &new]);
+        assert_eq!(history.state(&[&new]), []);
+        history.state(&[&old, &new]);
+        history.widget("b", "example.com/v1beta1");
+        assert_eq!(history.state(&[&new]), [], "it was written after the migration");
+    }
+
+    #[test]
+    fn a_node_port_has_one_owner_and_a_quota_is_not_exceeded() {
+        let mut history = History::default();
+        let service = |port: u16| json!({"apiVersion": "v1", "spec": {"ports": [{"nodePort": port}], "clusterIP": "None"}});
+        assert_eq!(history.put(SERVICES, "a", service(30_000)), []);
+        assert_eq!(history.put(SERVICES, "b", service(30_001)), []);
+        assert_eq!(history.put(SERVICES, "b", service(30_000)), [Rule::Unique]);
+        history.put("core.resourcequotas", "few", json!({"spec": {"hard": {"count/configmaps": "1"}}}));
+        let map = || json!({"apiVersion": "v1"});
+        assert_eq!(history.put("core.configmaps", "a", map()), []);
+        assert_eq!(history.put("core.configmaps", "b", map()), [Rule::Unique]);
+    }
+}

@@ -189,3 +189,101 @@ fn unrequested(key: &ObjectKey, before: &Value, after: &Value) -> Vec<Finding> {
     let words = format!("{key} was changed, and nobody asked for it: {before} became {after}");
     vec![(Rule::OnlyRequestedChanges, words)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What users asked for and what the store did, at ever higher revisions.
+    #[derive(Default)]
+    struct History {
+        operations: Operations,
+        contents: Contents,
+        revision: u64,
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::new("example.com.widgets", "ns", "a")
+    }
+
+    impl History {
+        fn begin(&mut self, token: Option<&str>) -> OperationId {
+            self.operations.begin(key(), token.map(str::to_owned), Revision::new(self.revision + 1))
+        }
+
+        fn store(&mut self, value: Option<Value>) -> Vec<Rule> {
+            self.revision += 1;
+            let revision = Revision::new(self.revision);
+            let object = value.map(|value| StoredObject::new(value, revision));
+            let findings = self.operations.look_at(&key(), revision, &self.contents, object.as_ref());
+            self.contents.change(key(), revision, object);
+            findings.into_iter().map(|(rule, _)| rule).collect()
+        }
+
+        fn end(&mut self, operation: OperationId, outcome: Outcome) -> Option<Rule> {
+            self.operations.end(operation, outcome).map(|(rule, _)| rule)
+        }
+    }
+
+    fn object(token: &str, version: &str, size: u32) -> Value {
+        json!({"apiVersion": version, "metadata": {"annotations": {"token": token}}, "spec": {"size": size}})
+    }
+
+    const LOST: Option<Rule> = Some(Rule::AcknowledgedWritesAreThere);
+
+    #[test]
+    fn an_acknowledged_write_must_be_there_at_its_revision() {
+        let mut history = History::default();
+        let operation = history.begin(Some("t1"));
+        assert_eq!(history.end(operation, Outcome::Acknowledged(Some(1))), LOST);
+        let operation = history.begin(Some("t2"));
+        assert_eq!(history.store(Some(object("t2", "v1", 1))), []);
+        assert_eq!(history.end(operation, Outcome::Acknowledged(Some(history.revision))), None);
+        assert_eq!(history.store(Some(object("t2", "v2", 1))), [], "only the encoding changes");
+        assert_eq!(history.store(Some(object("t2", "v2", 2))), [Rule::OnlyRequestedChanges]);
+    }
+
+    #[test]
+    fn a_refused_write_is_never_there_and_no_write_is_there_twice() {
+        let mut history = History::default();
+        let (refused, unknown) = (history.begin(Some("t1")), history.begin(Some("t2")));
+        assert_eq!(history.end(refused, Outcome::Refused), None);
+        assert_eq!(history.store(Some(object("t1", "v1", 1))), [Rule::AcknowledgedWritesAreThere]);
+        assert_eq!(history.end(unknown, Outcome::Unknown), None);
+        assert_eq!(history.store(Some(object("t2", "v1", 1))), []);
+        let other = history.begin(Some("t3"));
+        assert_eq!(history.store(Some(object("t3", "v1", 1))), []);
+        assert_eq!(history.end(other, Outcome::Refused), LOST);
+        assert_eq!(history.store(Some(object("t2", "v1", 1))), [Rule::AcknowledgedWritesAreThere]);
+        assert_eq!(history.store(Some(object("t9", "v1", 1))), [Rule::OnlyRequestedChanges]);
+    }
+
+    #[test]
+    fn somebody_must_have_asked_for_a_deletion() {
+        let mut history = History::default();
+        history.begin(Some("t1"));
+        history.store(Some(object("t1", "v1", 1)));
+        assert_eq!(history.store(None), [Rule::OnlyRequestedChanges]);
+        history.begin(Some("t2"));
+        history.store(Some(object("t2", "v1", 1)));
+        let deletion = history.begin(None);
+        assert_eq!(history.end(deletion, Outcome::Acknowledged(None)), LOST, "it is still there");
+        assert_eq!(history.store(None), []);
+    }
+
+    #[test]
+    fn a_read_is_not_older_than_its_beginning() {
+        let mut history = History::default();
+        for token in ["t1", "t2"] {
+            history.begin(Some(token));
+            history.store(Some(object(token, "v1", 1)));
+        }
+        let latest = history.operations.latest(&key());
+        let read = |found| history.operations.check_read(&key(), latest, found).map(|(rule, _)| rule);
+        assert_eq!(read(Some(("t2", 2))), None);
+        assert_eq!(read(Some(("t1", 1))), LOST);
+        assert_eq!(read(None), LOST);
+        assert_eq!(history.operations.check_read(&key(), None, None), None);
+    }
+}

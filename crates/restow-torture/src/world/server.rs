@@ -1,6 +1,7 @@
 //! A simulated API server: its process, its link to the store, and what it is started as.
 
 use super::World;
+use crate::checks::WritingProcess;
 use crate::store_client::{Link, StoreClient};
 use jiff::SignedDuration;
 use restow_api::GroupVersion;
@@ -104,7 +105,6 @@ impl ServerSlot {
             (state.kind, process)
         };
         world.checker.tell(|| format!("{} starts as {kind:?}", identity(self.number)));
-        world.checker.set_silent(self.number, !kind.reports);
         let (slot, world) = (self.clone(), world.clone());
         tokio::spawn(async move {
             let started = process.spawn(start(world.clone(), slot.clone(), process.clone(), kind)).await;
@@ -232,7 +232,7 @@ async fn start(
 ) -> Result<(), ApiError> {
     let store = StoreClient {
         store: world.store.clone(),
-        server: slot.number,
+        writer: WritingProcess { server: slot.number, reports: kind.reports },
         process: process.clone(),
         link: slot.link.clone(),
         dice: world.dice.clone(),
