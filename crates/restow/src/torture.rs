@@ -4,9 +4,11 @@ mod processes;
 
 use crate::output::Output;
 use clap::Args;
-use processes::ProcessArgs;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use restow_torture::{Campaign, CampaignReport, Plan, Statistics, StoryLine, Telling, Violation, run as run_plan, shrink};
+use processes::ProcessArgs;
+use restow_torture::{
+    Campaign, CampaignReport, Plan, Statistics, StoryLine, Telling, Violation, run as run_plan, shrink,
+};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -35,12 +37,14 @@ const STORY_LINES: usize = 60;
 ///
 /// With --processes nothing is simulated: processes, network and etcd are real.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 nothing was violated, 1 failure, 2 wrong arguments, 3 a rule was broken, 5 stopped by Ctrl-C.\n\n\
+#[command(
+    after_help = "Exit codes: 0 nothing was violated, 1 failure, 2 wrong arguments, 3 a rule was broken, 5 stopped by Ctrl-C.\n\n\
     Examples:\n  restow torture --seeds 1000              a minute or less\n  \
     restow torture --seeds 100000            overnight\n  \
     restow torture --seed 42 --story         what happens in one world\n  \
     restow torture --processes               ten minutes with real processes, on etcd and on the embedded store\n  \
-    restow torture --processes --seed 7      the faults of seed 7; their timing is never quite the same")]
+    restow torture --processes --seed 7      the faults of seed 7; their timing is never quite the same"
+)]
 pub(crate) struct TortureArgs {
     /// How many seeds to run, beginning with --first.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -149,7 +153,8 @@ impl SeedResult {
         let wanted = if self.violation.is_some() || lines == usize::MAX { lines } else { 0 };
         let told = &self.story[self.story.len().saturating_sub(wanted)..];
         if !told.is_empty() {
-            let _ = writeln!(text, "\nWhat happened{}:", if told.len() < self.story.len() { " in the end" } else { "" });
+            let _ =
+                writeln!(text, "\nWhat happened{}:", if told.len() < self.story.len() { " in the end" } else { "" });
         }
         for line in told {
             let _ = writeln!(text, "  {:9.3} {}", line.at.as_secs_f64(), line.words);
