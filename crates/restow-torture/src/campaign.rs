@@ -2,7 +2,9 @@
 
 use crate::checks::{Rule, Violation};
 use crate::plan::Plan;
-use crate::simulation::{Report, Statistics, Telling, repeats_exactly, run};
+use crate::simulation::{repeats_exactly, run};
+use crate::story::{Statistics, Telling};
+use crate::world::Report;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 

@@ -4,14 +4,13 @@
 mod contents;
 mod operations;
 
-pub(crate) use contents::{Contents, ObjectKey, stored_versions_of};
-pub(crate) use operations::{OperationId, Outcome};
+pub(crate) use contents::{Contents, ObjectKey, StoredObject, Writer, stored_versions_of};
+pub(crate) use operations::{OperationId, Operations, Outcome};
 
-use crate::simulation::{Statistics, StoryLine, Telling};
-use contents::StoredObject;
-use operations::Operations;
+use crate::story::{Statistics, StoryLine, Telling};
 use restow_store::conformance::ModelStore;
 use restow_store::{Change, Event, KeyRange, Revision, StoreError, Txn, TxnOutcome};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +20,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A rule that must always hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Rule {
     /// A server writes only what it has reported.
     ReportBeforeWrite,
@@ -63,13 +63,14 @@ impl fmt::Display for Rule {
 }
 
 /// A rule that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
     /// How it was broken.
     pub what: String,
     /// When, since the beginning.
+    #[serde(serialize_with = "seconds")]
     pub at: Duration,
     /// The store's revision then.
     pub revision: u64,
@@ -79,6 +80,10 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (at {:.3} s, revision {}): {}", self.rule, self.at.as_secs_f64(), self.revision, self.what)
     }
+}
+
+fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 /// Looks at every revision of the store.
@@ -279,24 +284,8 @@ impl State {
 
     /// The server that writes an object has reported the version, and there is no agreement on another one.
     fn check_writer(&self, key: &ObjectKey, object: &StoredObject, writer: WritingProcess) -> Vec<Finding> {
-        let name = &self.servers[&writer.server];
-        let mut findings = Vec::new();
-        if key.precedes_reports() {
-            return findings;
-        }
-        let reports = self.contents.reports(&key.resource);
-        let reported = reports.and_then(|reports| reports.by_server.get(name));
-        if writer.reports && reported != Some(&object.version) {
-            let words = format!("{name} wrote {key} in {}, and has reported {reported:?}", object.version);
-            findings.push((Rule::ReportBeforeWrite, words));
-        }
-        if let Some(common) = reports.and_then(|reports| reports.common.as_ref())
-            && *common != object.version
-        {
-            let words = format!("{name} wrote {key} in {} while commonEncodingVersion is {common}", object.version);
-            findings.push((Rule::AgreementIsTrue, words));
-        }
-        findings
+        let (name, reports) = (&self.servers[&writer.server], writer.reports);
+        self.contents.check_write(key, object, Writer::Server { name, reports })
     }
 
     fn tell_change(

@@ -13,7 +13,9 @@
 //! | `store_client.rs` | how a simulated server reaches the store, and the faults on the way |
 //! | `network.rs` | how clients reach servers |
 //! | `checks.rs`, `checks/` | the rules, checked on the history of the store after every revision |
-//! | `simulation.rs` | runs a plan, and repeats it with a story |
+//! | `simulation.rs` | runs a plan in simulated time |
+//! | `story.rs`, `panics.rs` | what happened, for people; what panicked |
+//! | `processes.rs`, `processes/` | the same with real processes, a real etcd and a real network |
 //! | `campaign.rs` | runs many seeds |
 //! | `shrink.rs` | finds the fewest events that still break the rule |
 
@@ -21,15 +23,20 @@ mod campaign;
 mod checks;
 mod dice;
 mod network;
+mod panics;
 mod plan;
+pub mod processes;
 mod shrink;
 mod simulation;
 mod store_client;
+mod story;
 mod world;
 
 pub use campaign::{Campaign, CampaignReport};
 pub use checks::{Rule, Violation};
 pub use plan::{Event, Plan, PlannedEvent, Shape};
 pub use shrink::shrink;
-pub use simulation::{Report, Statistics, StoryLine, Telling, repeats_exactly, run};
+pub use simulation::{repeats_exactly, run};
 pub use store_client::TxnFault;
+pub use story::{Statistics, StoryLine, Telling};
+pub use world::Report;

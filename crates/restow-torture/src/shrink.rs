@@ -1,7 +1,8 @@
 //! Finds the fewest events of a plan that still break the rule.
 
 use crate::plan::Plan;
-use crate::simulation::{Telling, run};
+use crate::simulation::run;
+use crate::story::Telling;
 
 /// The plan with as few events as possible that still breaks the rule that it breaks. It takes away ever smaller parts, and
 /// tries at most `runs` times.

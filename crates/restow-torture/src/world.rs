@@ -3,16 +3,17 @@
 
 mod actions;
 mod controller;
-mod convergence;
+pub(crate) mod convergence;
 mod server;
-mod setup;
-mod user;
+pub(crate) mod setup;
+pub(crate) mod user;
 
-use crate::checks::{Checker, Rule};
+use crate::checks::{Checker, Rule, Violation};
 use crate::dice::Dice;
 use crate::network::Network;
+use crate::panics::panics;
 use crate::plan::{Event, Plan, Shape};
-use crate::simulation::{Report, Statistics, Telling, panics};
+use crate::story::{Statistics, StoryLine, Telling};
 use actions::Actions;
 use controller::ControllerSlot;
 use restow_store::conformance::{Model, ModelStore};
@@ -30,6 +31,19 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(300);
 pub(crate) const NAMESPACE: &str = "torture";
 /// The namespace with a quota.
 pub(crate) const LIMITED: &str = "limited";
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The rule that was broken first, if one was.
+    pub violation: Option<Violation>,
+    /// A digest of everything that was stored, and when. Two runs of one plan have the same.
+    pub digest: u64,
+    /// What happened, if it was to be told.
+    pub story: Vec<StoryLine>,
+    /// How much happened.
+    pub statistics: Statistics,
+}
 
 /// Everything that exists.
 pub(crate) struct World {

@@ -96,7 +96,7 @@ async fn main() -> ExitCode {
         Command::Install(args) => controller::run_install(args).await.map(success),
         Command::Completion(args) => completion::run(&args, Args::command()).map(success),
         Command::Webhook(args) => webhook::run(args).await.map(success),
-        Command::Torture(args) => torture::run(args),
+        Command::Torture(args) => torture::run(args).await,
         Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {

@@ -1,8 +1,11 @@
-//! `restow torture`: simulated worlds that try to break the rules. Each seed is another one.
+//! `restow torture`: simulated worlds that try to break the rules. Each seed is another one. With `--processes`, real processes.
+
+mod processes;
 
 use crate::output::Output;
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use processes::ProcessArgs;
 use restow_torture::{
     Campaign, CampaignReport, Plan, Statistics, StoryLine, Telling, Violation, run as run_plan, shrink,
 };
@@ -31,11 +34,17 @@ const STORY_LINES: usize = 60;
 /// respected. At the end all faults stop, and everything must settle.
 ///
 /// A seed that breaks a rule is shrunk to the fewest events, and is repeated exactly by the command that is printed.
+///
+/// With --processes nothing is simulated: processes, network and etcd are real.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 nothing was violated, 1 failure, 2 wrong arguments, 3 a rule was broken.\n\n\
+#[command(
+    after_help = "Exit codes: 0 nothing was violated, 1 failure, 2 wrong arguments, 3 a rule was broken, 5 stopped by Ctrl-C.\n\n\
     Examples:\n  restow torture --seeds 1000              a minute or less\n  \
     restow torture --seeds 100000            overnight\n  \
-    restow torture --seed 42 --story         what happens in one world")]
+    restow torture --seed 42 --story         what happens in one world\n  \
+    restow torture --processes               ten minutes with real processes, on etcd and on the embedded store\n  \
+    restow torture --processes --seed 7      the faults of seed 7; their timing is never quite the same"
+)]
 pub(crate) struct TortureArgs {
     /// How many seeds to run, beginning with --first.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -58,6 +67,8 @@ pub(crate) struct TortureArgs {
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    processes: ProcessArgs,
 }
 
 /// What one seed did.
@@ -68,7 +79,10 @@ struct SeedResult {
     statistics: Statistics,
 }
 
-pub(crate) fn run(args: TortureArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: TortureArgs) -> anyhow::Result<ExitCode> {
+    if args.processes.is_wanted() {
+        return processes::run(args.processes, args.seed, args.output).await;
+    }
     // The runtime of this thread cannot run another one.
     let done = std::thread::scope(|scope| scope.spawn(|| run_seeds(&args)).join());
     done.map_err(|_| anyhow::anyhow!("the simulation panicked; please report the seed"))?

@@ -51,10 +51,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-torture",
         ],
     ),
-    // Runs all of it in a simulated world.
+    // Runs all of it, in a simulated world and as processes.
     (
         "restow-torture",
-        &["restow-api", "restow-apiserver", "restow-auth", "restow-host", "restow-migrate", "restow-store"],
+        &[
+            "restow-api",
+            "restow-apiserver",
+            "restow-auth",
+            "restow-host",
+            "restow-migrate",
+            "restow-store",
+            "restow-store-embedded",
+            "restow-store-etcd",
+        ],
     ),
     // For tests and benchmarks: private etcd servers.
     ("restow-local-etcd", &[]),

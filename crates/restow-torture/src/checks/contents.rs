@@ -37,6 +37,15 @@ pub(crate) struct Reports {
     pub(crate) common: Option<String>,
 }
 
+/// Who wrote an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer<'w> {
+    /// This server, which reports its storage versions or, by its configuration, does not.
+    Server { name: &'w str, reports: bool },
+    /// One of the servers.
+    Unknown,
+}
+
 /// What is stored.
 #[derive(Default)]
 pub(crate) struct Contents {
@@ -147,6 +156,11 @@ impl Contents {
         self.objects.get(key)
     }
 
+    /// How many objects there are.
+    pub(crate) fn object_count(&self) -> usize {
+        self.objects.len()
+    }
+
     /// All objects of a resource.
     pub(crate) fn objects_of<'c>(&'c self, resource: &str) -> impl Iterator<Item = (&'c ObjectKey, &'c StoredObject)> {
         let from = ObjectKey::new(resource, "", "");
@@ -175,8 +189,42 @@ impl Contents {
         self.versions.get(resource).into_iter().flatten().filter(|(_, count)| **count > 0).map(|(version, _)| version)
     }
 
+    /// The server that writes an object has reported the version, and there is no agreement on another one.
+    pub(crate) fn check_write(&self, key: &ObjectKey, object: &StoredObject, writer: Writer<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if key.precedes_reports() {
+            return findings;
+        }
+        let (reports, version) = (self.reports(&key.resource), &object.version);
+        let reported = reports.map(|reports| &reports.by_server);
+        match writer {
+            Writer::Server { name, reports: true } => {
+                let reported = reported.and_then(|by_server| by_server.get(name));
+                if reported != Some(version) {
+                    let words = format!("{name} wrote {key} in {version}, and has reported {reported:?}");
+                    findings.push((Rule::ReportBeforeWrite, words));
+                }
+            }
+            Writer::Server { reports: false, .. } => {}
+            Writer::Unknown => {
+                if !reported.is_some_and(|by_server| by_server.values().any(|reported| reported == version)) {
+                    let words = format!("{key} was written in {version}, and reported is {reported:?}");
+                    findings.push((Rule::ReportBeforeWrite, words));
+                }
+            }
+        }
+        if let Some(common) = reports.and_then(|reports| reports.common.as_ref())
+            && common != version
+        {
+            let name = if let Writer::Server { name, .. } = writer { name } else { "a server" };
+            let words = format!("{name} wrote {key} in {version} while commonEncodingVersion is {common}");
+            findings.push((Rule::AgreementIsTrue, words));
+        }
+        findings
+    }
+
     /// Takes up a change, and checks what must be true afterwards.
-    pub(super) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
+    pub(crate) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
         let before = match after.clone() {
             Some(object) => self.objects.insert(key.clone(), object),
             None => self.objects.remove(&key),

@@ -35,7 +35,7 @@ struct Operation {
 
 /// The operations of all users, and the history of the objects that they changed.
 #[derive(Default)]
-pub(super) struct Operations {
+pub(crate) struct Operations {
     all: Vec<Operation>,
     by_token: BTreeMap<String, usize>,
     /// For each object its tokens, oldest first; `None` where it was deleted.
@@ -43,7 +43,7 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    pub(super) fn begin(&mut self, key: ObjectKey, token: Option<String>, from: Revision) -> OperationId {
+    pub(crate) fn begin(&mut self, key: ObjectKey, token: Option<String>, from: Revision) -> OperationId {
         let id = self.all.len();
         if let Some(token) = &token {
             self.by_token.insert(token.clone(), id);
@@ -53,7 +53,7 @@ impl Operations {
     }
 
     /// The user knows the outcome: it must be what the store's history says.
-    pub(super) fn end(&mut self, id: OperationId, outcome: Outcome) -> Option<Finding> {
+    pub(crate) fn end(&mut self, id: OperationId, outcome: Outcome) -> Option<Finding> {
         let operation = &mut self.all[id.0];
         operation.outcome = Some(outcome);
         let (key, token) = (&operation.key, &operation.token);
@@ -82,7 +82,7 @@ impl Operations {
     }
 
     /// Looks at a change of an object: somebody must have asked for it.
-    pub(super) fn look_at(
+    pub(crate) fn look_at(
         &mut self,
         key: &ObjectKey,
         revision: Revision,
@@ -144,12 +144,12 @@ impl Operations {
     }
 
     /// The revision at which an object last changed.
-    pub(super) fn latest(&self, key: &ObjectKey) -> Option<u64> {
+    pub(crate) fn latest(&self, key: &ObjectKey) -> Option<u64> {
         self.history.get(key)?.last().map(|(revision, _)| revision.get())
     }
 
     /// A read must show what was there at its revision, and not be older than what was there when it began.
-    pub(super) fn check_read(
+    pub(crate) fn check_read(
         &self,
         key: &ObjectKey,
         not_before: Option<u64>,

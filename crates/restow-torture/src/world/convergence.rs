@@ -9,12 +9,15 @@ use std::collections::BTreeSet;
 /// What is not as it should be yet.
 pub(crate) fn what_is_open(world: &World) -> Vec<String> {
     let servers: BTreeSet<String> = world.servers.iter().map(|server| identity(server.number)).collect();
-    world.checker.read(|contents| {
-        let mut open = disagreements(contents, &servers);
-        open.extend(not_migrated(contents, world.shape.custom_only));
-        open.extend(leftovers(contents, &servers));
-        open
-    })
+    world.checker.read(|contents| what_is_open_in(contents, &servers, world.shape.custom_only))
+}
+
+/// What is not as it should be yet, where these servers are the only ones.
+pub(crate) fn what_is_open_in(contents: &Contents, servers: &BTreeSet<String>, custom_only: bool) -> Vec<String> {
+    let mut open = disagreements(contents, servers);
+    open.extend(not_migrated(contents, custom_only));
+    open.extend(leftovers(contents, servers));
+    open
 }
 
 /// Every resource has a report of every server, and all are equal.

@@ -22,18 +22,18 @@ pub(crate) struct User {
 }
 
 /// A kind of object that users write.
-struct Kind {
-    resource: &'static str,
-    path: &'static str,
-    versions: &'static [&'static str],
-    plural: &'static str,
-    kind: &'static str,
-    namespace: &'static str,
-    names: usize,
-    body: fn(&mut StdRng) -> Value,
+pub(crate) struct Kind {
+    pub(crate) resource: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) versions: &'static [&'static str],
+    pub(crate) plural: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: &'static str,
+    pub(crate) names: usize,
+    pub(crate) body: fn(&mut StdRng) -> Value,
 }
 
-const WIDGETS: Kind = Kind {
+pub(crate) const WIDGETS: Kind = Kind {
     resource: "example.com.widgets",
     path: "/apis/example.com",
     versions: &["v1", "v1beta1"],
@@ -44,7 +44,7 @@ const WIDGETS: Kind = Kind {
     body: |random| json!({"spec": {"size": random.random_range(0..100)}}),
 };
 
-const SLICES: Kind = Kind {
+pub(crate) const SLICES: Kind = Kind {
     resource: "discovery.k8s.io.endpointslices",
     path: "/apis/discovery.k8s.io",
     versions: &["v1"],
@@ -55,7 +55,7 @@ const SLICES: Kind = Kind {
     body: |_| json!({"addressType": "IPv4", "endpoints": []}),
 };
 
-const CONFIG_MAPS: Kind = Kind {
+pub(crate) const CONFIG_MAPS: Kind = Kind {
     resource: "core.configmaps",
     path: "/api",
     versions: &["v1"],
@@ -66,7 +66,7 @@ const CONFIG_MAPS: Kind = Kind {
     body: |random| json!({"data": {"number": random.random_range(0..100).to_string()}}),
 };
 
-const SERVICES: Kind = Kind {
+pub(crate) const SERVICES: Kind = Kind {
     resource: "core.services",
     path: "/api",
     versions: &["v1"],
@@ -84,7 +84,7 @@ const SERVICES: Kind = Kind {
 const DEPENDENTS: Kind = Kind { namespace: NAMESPACE, names: 4, ..CONFIG_MAPS };
 
 /// Codes with which a server says that nothing was or will be changed.
-const REFUSALS: &[u16] = &[400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429];
+pub(crate) const REFUSALS: &[u16] = &[400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429];
 
 impl User {
     pub(crate) fn new(world: &Arc<World>, number: usize) -> Self {

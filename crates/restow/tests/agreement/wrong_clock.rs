@@ -15,7 +15,7 @@ impl WrongClock {
     pub(crate) fn ahead(folder: &Path, name: &str, seconds: i64) -> Self {
         let library = folder.join("wrong_clock.so");
         if !library.exists() {
-            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agreement/wrong_clock.c");
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../restow-torture/src/processes/wrong_clock.c");
             let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).output();
             let made = made.expect("a C compiler named cc, which Rust needs too");
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

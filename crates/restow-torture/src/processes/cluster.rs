@@ -1,0 +1,283 @@
+//! The processes of a run on etcd: three members of etcd, API servers and controllers, each on a host of its own.
+
+use super::disk::Disk;
+use super::history::History;
+use super::host::{CONTROLLERS, Host, MEMBERS};
+use super::managed_process::{ManagedProcess, Todo, run};
+use super::member_loss::{self, MemberLoss, Replacement};
+use super::network::Network;
+use super::plan::is_voting;
+use super::report::ProcessError;
+use super::wall_clock::{ClockLibrary, WallClock};
+use super::{ProcessOptions, Release};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The disk of a member of etcd, in megabytes. etcd reserves 64 MB for each file of its log.
+const DISK: u32 = 320;
+/// Longer than any run.
+const A_LONG_TIME: Duration = Duration::from_secs(1_000_000);
+/// The port of the API servers and of the load balancer.
+const PORT: u16 = 6443;
+
+/// All processes. They end when this is dropped.
+pub(crate) struct Cluster {
+    pub(crate) network: Network,
+    pub(crate) history: Arc<History>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) clocks: BTreeMap<Host, WallClock>,
+    processes: BTreeMap<Host, ManagedProcess>,
+    releases: Vec<Release>,
+    is_voting: bool,
+    /// The members of etcd that joined an existing cluster.
+    joined: Vec<bool>,
+    programs: Programs,
+    folder: PathBuf,
+}
+
+/// The programs that are run.
+struct Programs {
+    restow: PathBuf,
+    etcd: PathBuf,
+}
+
+impl Cluster {
+    /// Prepares everything, and starts nothing yet. What this machine cannot do is added to `left_out`.
+    pub(crate) fn prepare(
+        options: &ProcessOptions,
+        history: Arc<History>,
+        left_out: &mut Vec<String>,
+    ) -> Result<Self, ProcessError> {
+        let members = (0..MEMBERS).map(Host::Member);
+        let others = (0..options.servers).map(Host::Server).chain((0..CONTROLLERS).map(Host::Controller));
+        let hosts: Vec<Host> = members.chain(others).collect();
+        let network = Network::build(&hosts, left_out)?;
+        let folder = options.folder.join("etcd");
+        std::fs::create_dir_all(&folder).map_err(ProcessError::io("create a folder for logs"))?;
+        let library = match ClockLibrary::compile(&folder) {
+            Ok(library) => Some(library),
+            Err(error) => {
+                left_out.push(format!("wrong clocks: they need a C compiler named cc ({error})"));
+                None
+            }
+        };
+        if !member_loss::is_possible() {
+            left_out.push("members of etcd that lose their disk: they need etcdctl".to_owned());
+        }
+        let mut clocks = BTreeMap::new();
+        for host in hosts.iter().filter(|host| !matches!(host, Host::Member(_))) {
+            clocks.insert(*host, WallClock::right(&folder, &host.to_string(), library.as_ref())?);
+        }
+        if library.is_none() {
+            clocks.clear();
+        }
+        let disk = |number: usize| Disk::mount(folder.join(format!("disk-{number}")), DISK);
+        let process = |host: &Host| (*host, ManagedProcess::new(host.to_string(), folder.join(format!("{host}.log"))));
+        let cluster = Cluster {
+            network,
+            history,
+            disks: (0..MEMBERS).map(disk).collect::<Result<_, _>>()?,
+            clocks,
+            processes: hosts.iter().map(process).collect(),
+            releases: vec![Release::Older; options.servers],
+            joined: vec![false; MEMBERS],
+            is_voting: is_voting(options.seed),
+            programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
+            folder,
+        };
+        cluster.create_certificates(&hosts)?;
+        Ok(cluster)
+    }
+
+    fn create_certificates(&self, hosts: &[Host]) -> Result<(), ProcessError> {
+        let mut command = Command::new(&self.programs.restow);
+        command.arg("pki").arg(self.pki());
+        for host in hosts.iter().chain([&Host::Hub]) {
+            command.args(["--address", &self.network.address(*host)]);
+        }
+        run(command.args(["--server", &self.address(Host::Hub)])).map(drop)
+    }
+
+    fn pki(&self) -> PathBuf {
+        self.folder.join("pki")
+    }
+
+    /// The kubeconfig of an administrator, for the load balancer.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.pki().join("kubeconfig")
+    }
+
+    /// Where a server or the load balancer listens.
+    pub(crate) fn address(&self, host: Host) -> String {
+        format!("{}:{PORT}", self.network.address(host))
+    }
+
+    /// The URL of a member of etcd.
+    pub(crate) fn member_url(&self, number: usize) -> String {
+        format!("http://{}:2379", self.network.address(Host::Member(number)))
+    }
+
+    fn peer_url(&self, number: usize) -> String {
+        format!("http://{}:2380", self.network.address(Host::Member(number)))
+    }
+
+    fn data_of(&self, number: usize) -> PathBuf {
+        self.disks[number].path().join("data")
+    }
+
+    /// Ends a member of etcd for good, so that it can be replaced; `None` if another one is away too.
+    pub(crate) fn lose_member(&mut self, number: usize) -> Option<MemberLoss> {
+        if (0..MEMBERS).any(|number| !self.processes[&Host::Member(number)].is_undisturbed()) {
+            return None;
+        }
+        self.process(Host::Member(number))?.kill_for(A_LONG_TIME);
+        Some(MemberLoss {
+            name: format!("m{number}"),
+            peer_url: self.peer_url(number),
+            others: (0..MEMBERS).filter(|other| *other != number).map(|other| self.member_url(other)).collect(),
+            data: self.data_of(number),
+        })
+    }
+
+    /// Starts a member of etcd that was lost.
+    pub(crate) fn restore_member(&mut self, number: usize, how: Replacement) {
+        self.history.note(format!("m{number}: {how:?}"));
+        if how == Replacement::Joins {
+            self.joined[number] = true;
+            self.history.count(|counts| counts.lost_members += 1);
+        }
+        if let Some(process) = self.process(Host::Member(number)) {
+            process.start_now();
+        }
+    }
+
+    pub(crate) fn servers(&self) -> usize {
+        self.releases.len()
+    }
+
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = Host> {
+        self.processes.keys().copied()
+    }
+
+    pub(crate) fn process(&mut self, host: Host) -> Option<&mut ManagedProcess> {
+        self.processes.get_mut(&host)
+    }
+
+    /// The processes that do not run, or are suspended or being stopped.
+    pub(crate) fn disturbed(&self) -> Vec<String> {
+        let disturbed = self.processes.values().filter(|process| !process.is_undisturbed());
+        disturbed.map(|process| format!("{} is disturbed", process.name())).collect()
+    }
+
+    pub(crate) fn release_of(&self, server: usize) -> Release {
+        self.releases[server]
+    }
+
+    /// Stops a server, so that it is started again as another release.
+    pub(crate) fn replace(&mut self, server: usize, release: Release) {
+        self.releases[server] = release;
+        self.history.count(|counts| match release {
+            Release::Newer => counts.upgrades += 1,
+            Release::Older => counts.rollbacks += 1,
+        });
+        if let Some(process) = self.processes.get_mut(&Host::Server(server)) {
+            process.stop();
+        }
+    }
+
+    /// Starts what is to be started of these hosts, and notes what has ended by itself.
+    pub(crate) fn tick(&mut self, which: impl Fn(Host) -> bool) -> Result<(), ProcessError> {
+        let hosts: Vec<Host> = self.hosts().filter(|host| which(*host)).collect();
+        for host in hosts {
+            let todo = self.processes.get_mut(&host).map_or(Todo::Nothing, ManagedProcess::tick);
+            match todo {
+                Todo::Nothing => {}
+                Todo::HasEnded => {
+                    self.history.note(format!("{host} has ended by itself"));
+                    self.history.count(|counts| counts.unexpected_exits += 1);
+                }
+                Todo::Start => {
+                    let mut command = self.command(host);
+                    if let Some(process) = self.processes.get_mut(&host) {
+                        process.start(&mut command)?;
+                        self.history.note(format!("{host} is started"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&self, host: Host) -> Command {
+        match host {
+            Host::Member(number) => self.etcd(number),
+            Host::Server(number) => self.server(number),
+            Host::Controller(_) | Host::Hub => self.controller(host),
+        }
+    }
+
+    fn etcd(&self, number: usize) -> Command {
+        let peer = |number: usize| self.peer_url(number);
+        let client = self.member_url(number);
+        let peers: Vec<String> = (0..MEMBERS).map(|number| format!("m{number}={}", peer(number))).collect();
+        let mut command = self.network.command_on(Host::Member(number), &self.programs.etcd);
+        // etcd also reads settings from environment variables.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD_")) {
+            command.env_remove(name);
+        }
+        let data = self.data_of(number);
+        command.args(["--name", &format!("m{number}"), "--logger", "zap"]).arg("--data-dir").arg(data);
+        command.args(["--initial-cluster-state", if self.joined[number] { "existing" } else { "new" }]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer(number), "--initial-advertise-peer-urls", &peer(number)]);
+        // Few entries between snapshots, so that a member that was away needs a snapshot.
+        command.args(["--initial-cluster", &peers.join(","), "--snapshot-count", "500"]);
+        command
+    }
+
+    fn server(&self, number: usize) -> Command {
+        let host = Host::Server(number);
+        let urls: Vec<String> = (0..MEMBERS).map(|number| self.member_url(number)).collect();
+        let mut command = self.network.command_on(host, &self.programs.restow);
+        command.args(["serve", "--listen", &self.address(host), "--etcd-endpoints", &urls.join(",")]);
+        command.args(["--release", self.releases[number].name(), "--identity", &host.to_string()]);
+        command.args(["--identity-lease-duration-seconds", "5", "--identity-lease-renew-seconds", "1"]);
+        if self.is_voting {
+            command.args(["--storage-versions", "vote"]);
+        }
+        for (flag, file) in [
+            ("--tls-cert-file", "server.crt"),
+            ("--tls-private-key-file", "server.key"),
+            ("--client-ca-file", "ca.crt"),
+        ] {
+            command.arg(flag).arg(self.pki().join(file));
+        }
+        self.set_clock(host, &mut command);
+        command
+    }
+
+    fn controller(&self, host: Host) -> Command {
+        let mut command = self.network.command_on(host, &self.programs.restow);
+        command.args(["controller", "--identity", &host.to_string(), "--lease-duration", "5"]);
+        command
+            .args(["--namespace", "kube-system", "--poll-interval", "15"])
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig());
+        self.set_clock(host, &mut command);
+        command
+    }
+
+    fn set_clock(&self, host: Host, command: &mut Command) {
+        if let Some(clock) = self.clocks.get(&host) {
+            clock.set(command);
+        }
+    }
+
+    /// The logs of all processes.
+    pub(crate) fn logs(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.processes.values().map(|process| (process.name(), process.log().as_path()))
+    }
+}

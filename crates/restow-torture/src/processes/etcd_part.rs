@@ -1,0 +1,194 @@
+//! The run on etcd: starts everything, lets writers write while faults happen, ends all faults, and waits until everything has settled.
+
+use super::admin::Admin;
+use super::api::Access;
+use super::balancer::Balancer;
+use super::cluster::Cluster;
+use super::faults::Faults;
+use super::history::History;
+use super::host::{Host, MEMBERS};
+use super::observer::Observer;
+use super::plan::plan;
+use super::report::{Part, ProcessError};
+use super::watcher::Watcher;
+use super::writer::Writer;
+use super::{ProcessOptions, Reporter, panics_in};
+use crate::checks::Rule;
+use crate::world::convergence::what_is_open_in;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How long everything may take to be ready at first.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long everything may take to settle after the last fault.
+const SETTLES_WITHIN: Duration = Duration::from_secs(180);
+const TICK: Duration = Duration::from_millis(50);
+/// The average time between two requests of a writer.
+const WRITER_PAUSE: Duration = Duration::from_millis(150);
+
+/// A run on etcd.
+pub(crate) struct EtcdPart<'r> {
+    options: &'r ProcessOptions,
+    reporter: &'r Reporter<'r>,
+    cluster: Cluster,
+    observer: Observer,
+    admin: Admin,
+    access: Access,
+    _balancer: Balancer,
+}
+
+/// Runs it for so long.
+pub(crate) async fn run(
+    options: &ProcessOptions,
+    reporter: &Reporter<'_>,
+    left_out: &mut Vec<String>,
+    duration: Duration,
+) -> Result<Part, ProcessError> {
+    let history = Arc::new(History::record_to(&options.folder.join("etcd-history.jsonl"))?);
+    let ran = async {
+        let mut part = EtcdPart::start(options, reporter, history.clone(), left_out).await?;
+        part.torture(duration).await?;
+        part.settle().await
+    };
+    let settled_after = ran.await;
+    history.flush();
+    Ok(Part {
+        store: "etcd",
+        settled_after: settled_after?,
+        counts: history.counts(),
+        violations: history.violations(),
+    })
+}
+
+impl<'r> EtcdPart<'r> {
+    async fn start(
+        options: &'r ProcessOptions,
+        reporter: &'r Reporter<'r>,
+        history: Arc<History>,
+        left_out: &mut Vec<String>,
+    ) -> Result<Self, ProcessError> {
+        let mut cluster = Cluster::prepare(options, history.clone(), left_out)?;
+        reporter.left_out(left_out);
+        let urls: Vec<String> = (0..MEMBERS).map(|number| cluster.member_url(number)).collect();
+        let access = Access::read(&cluster.kubeconfig()).await?;
+        let addresses: Vec<String> =
+            (0..cluster.servers()).map(|number| cluster.address(Host::Server(number))).collect();
+        let clients = addresses.iter().map(|address| access.client(address)).collect::<Result<_, _>>()?;
+        let balancer = Balancer::start(&cluster.address(Host::Hub), addresses).await?;
+        cluster.tick(|host| matches!(host, Host::Member(_)))?;
+        let observer = Observer::start(urls, history.clone());
+        cluster.tick(|host| matches!(host, Host::Server(_)))?;
+        let admin = Admin::new(history, clients);
+        let mut part = EtcdPart { options, reporter, cluster, observer, admin, access, _balancer: balancer };
+        let setting_up = tokio::spawn({
+            let admin = part.admin.clone();
+            async move { admin.set_up(READY_WITHIN).await }
+        });
+        while !setting_up.is_finished() {
+            part.tick("starting", |host| !matches!(host, Host::Controller(_))).await?;
+        }
+        if !setting_up.await.unwrap_or_default() {
+            let folder = options.folder.clone();
+            return Err(ProcessError::NotReady {
+                what: "the API servers are not ready".into(),
+                after: READY_WITHIN,
+                folder,
+            });
+        }
+        Ok(part)
+    }
+
+    fn history(&self) -> &Arc<History> {
+        &self.cluster.history
+    }
+
+    async fn tick(&mut self, phase: &'static str, which: impl Fn(Host) -> bool) -> Result<(), ProcessError> {
+        self.cluster.tick(which)?;
+        self.observer.still_reads().await?;
+        self.reporter.progress(phase, self.history().counts());
+        tokio::time::sleep(TICK).await;
+        Ok(())
+    }
+
+    /// Lets writers write while faults happen.
+    async fn torture(&mut self, duration: Duration) -> Result<(), ProcessError> {
+        let mut writers = JoinSet::new();
+        for number in 0..self.options.writers {
+            let client = |server: usize| {
+                let host = Host::Server(server);
+                Ok((host.to_string(), self.access.client(&self.cluster.address(host))?))
+            };
+            let servers = (0..self.cluster.servers()).map(client).collect::<Result<_, ProcessError>>()?;
+            writers.spawn(Writer::new(number, self.options.seed, self.history().clone(), servers).write(WRITER_PAUSE));
+        }
+        for server in 0..self.cluster.servers() {
+            let host = Host::Server(server);
+            let client = self.access.client(&self.cluster.address(host))?;
+            for watcher in Watcher::all(self.history(), &client, &host.to_string()) {
+                writers.spawn(watcher.watch());
+            }
+        }
+        let mut faults = Faults::new(self.admin.clone());
+        let mut planned = plan(self.options.seed, duration, self.cluster.servers()).into_iter().peekable();
+        let began = Instant::now();
+        while began.elapsed() < duration && !self.history().has_seen_enough() {
+            while let Some(next) = planned.next_if(|next| next.at <= began.elapsed()) {
+                faults.begin(&mut self.cluster, next.fault).await?;
+            }
+            faults.tick(&mut self.cluster).await?;
+            self.tick("faults on etcd", |_| true).await?;
+        }
+        self.history().note("all faults end");
+        faults.end_all(&mut self.cluster).await
+    }
+
+    /// Waits until everything has settled, and checks what is stored. The writers have ended.
+    async fn settle(&mut self) -> Result<Option<f64>, ProcessError> {
+        let servers: BTreeSet<String> =
+            (0..self.cluster.servers()).map(|number| Host::Server(number).to_string()).collect();
+        let began = Instant::now();
+        let mut settled_after = None;
+        while settled_after.is_none() && began.elapsed() < SETTLES_WITHIN {
+            self.tick("settling on etcd", |_| true).await?;
+            if self.what_is_open(&servers).await.is_empty() {
+                settled_after = Some(began.elapsed().as_secs_f64());
+            }
+        }
+        if settled_after.is_none() {
+            let open = self.what_is_open(&servers).await.join("; ");
+            self.history()
+                .violated(Rule::ItGetsThere, format!("{} s after the last fault: {open}", SETTLES_WITHIN.as_secs()));
+        }
+        if !self.observer.catch_up(Duration::from_secs(60)).await {
+            return Err(ProcessError::History("etcd does not answer after the last fault".to_owned()));
+        }
+        self.observer.compare().await?;
+        for (name, log) in self.cluster.logs().filter(|(name, _)| !name.starts_with("etcd")) {
+            panics_in(name, log).into_iter().for_each(|panic| self.history().violated(Rule::NoPanic, panic));
+        }
+        Ok(settled_after)
+    }
+
+    /// What is not as it should be yet: of the processes, and then in the store.
+    async fn what_is_open(&self, servers: &BTreeSet<String>) -> Vec<String> {
+        let mut open = self.cluster.disturbed();
+        if open.is_empty() {
+            open.extend(
+                self.admin.who_is_not_ready().await.iter().map(|server| format!("server-{server} is not ready")),
+            );
+        }
+        if open.is_empty() && !self.admin.restore().await {
+            open.push("the CRD or a namespace is missing".to_owned());
+        }
+        // Everything is read that was written before the last server was ready.
+        if open.is_empty() && !self.observer.catch_up(Duration::from_secs(10)).await {
+            open.push("etcd does not answer".to_owned());
+        }
+        if open.is_empty() {
+            open = self.history().contents(|contents| what_is_open_in(contents, servers, false));
+        }
+        open
+    }
+}

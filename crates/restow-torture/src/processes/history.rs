@@ -1,0 +1,355 @@
+//! The history of the store as it is read, and the operations of the writers: both are recorded, and checked against each other.
+//!
+//! An operation ends before its revision is read. So what compares an answer with the history waits until everything was read that
+//! was there when the answer came.
+
+use super::report::{Counts, ProcessError};
+use super::told::{self, Seen, Told, WATCHED};
+use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
+use crate::world::NAMESPACE;
+use restow_store::{Change, Event, Revision};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The annotation with the server that an object was written through.
+pub(crate) const VIA: &str = "via";
+/// So many violations are kept; the rest are hardly news.
+const MOST_VIOLATIONS: usize = 20;
+
+/// What has happened so far.
+pub(crate) struct History {
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    contents: Contents,
+    operations: Operations,
+    /// The first revision that was not read yet.
+    next: Revision,
+    /// The changes of the watched resources, oldest first.
+    changes: BTreeMap<String, Vec<Seen>>,
+    /// Answers that were not checked yet.
+    answers: VecDeque<Answer>,
+    /// How many answers were checked.
+    checked: u64,
+    violations: Vec<Violation>,
+    counts: Counts,
+    record: BufWriter<File>,
+}
+
+/// An answer to a writer.
+enum Answer {
+    Write(OperationId, Outcome),
+    Read { key: ObjectKey, not_before: Option<u64>, found: Option<(String, u64)> },
+    Watch { resource: String, via: String, told: Told },
+}
+
+/// All answers up to a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark(u64);
+
+impl History {
+    /// An empty history, which is recorded in this file.
+    pub(crate) fn record_to(path: &Path) -> Result<Self, ProcessError> {
+        let file = File::create(path).map_err(ProcessError::io("create the record of the history"))?;
+        let state = State {
+            contents: Contents::default(),
+            operations: Operations::default(),
+            next: Revision::new(1),
+            changes: WATCHED.iter().map(|(resource, _)| ((*resource).to_owned(), Vec::new())).collect(),
+            answers: VecDeque::new(),
+            checked: 0,
+            violations: Vec::new(),
+            counts: Counts::default(),
+            record: BufWriter::new(file),
+        };
+        Ok(History { began: Instant::now(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first revision that was not read yet.
+    pub(crate) fn next(&self) -> Revision {
+        self.state().next
+    }
+
+    /// Looks at what a watch delivered: everything up to a revision.
+    pub(crate) fn look_at(&self, events: &[Event], revision: Revision) {
+        let mut state = self.state();
+        for event in events {
+            self.look_at_event(&mut state, event);
+        }
+        state.next = state.next.max(revision.next());
+        state.counts.revisions = state.next.get().saturating_sub(1);
+    }
+
+    fn look_at_event(&self, state: &mut State, event: &Event) {
+        if event.revision < state.next {
+            return;
+        }
+        let key = event.key().as_bytes();
+        let value = match &event.change {
+            Change::Put(entry) => serde_json::from_slice::<Value>(&entry.value).ok(),
+            Change::Delete(_) => None,
+        };
+        let line = json!({"revision": event.revision.get(), "key": String::from_utf8_lossy(key), "value": value});
+        self.record(state, line);
+        let Some(key) = ObjectKey::parse(key) else { return };
+        let after = value.map(|value| StoredObject::new(value, event.revision));
+        // Watchers see only the namespace of the writers.
+        if let Some(changes) = state.changes.get_mut(&key.resource).filter(|_| key.namespace == NAMESPACE) {
+            let token = after.as_ref().and_then(StoredObject::token).map(str::to_owned);
+            changes.push(Seen { revision: event.revision.get(), name: key.name.clone(), token });
+        }
+        let before = state.contents.object(&key);
+        let mut findings = Vec::new();
+        if let Some(object) = &after {
+            findings.extend(state.contents.check_write(&key, object, writer_of(before, object)));
+            state.counts.migrations += u64::from(is_new_success(&key, before, object));
+        }
+        findings.extend(state.operations.look_at(&key, event.revision, &state.contents, after.as_ref()));
+        findings.extend(state.contents.change(key, event.revision, after));
+        for (rule, what) in findings {
+            self.add_violation(state, rule, what, event.revision);
+        }
+    }
+
+    /// A writer begins to change an object, so that it has this token; a deletion has none.
+    pub(crate) fn begin(&self, key: &ObjectKey, token: Option<&str>, via: &str, method: &str) -> OperationId {
+        let mut state = self.state();
+        state.counts.operations += 1;
+        self.record(&mut state, json!({"begin": method, "key": key.to_string(), "token": token, "via": via}));
+        let next = state.next;
+        state.operations.begin(key.clone(), token.map(str::to_owned), next)
+    }
+
+    /// A writer knows what became of a change.
+    pub(crate) fn end(&self, operation: OperationId, outcome: Outcome, words: &str) {
+        let mut state = self.state();
+        match outcome {
+            Outcome::Acknowledged(_) => state.counts.acknowledged += 1,
+            Outcome::Refused => state.counts.refused += 1,
+            Outcome::Unknown => state.counts.unknown += 1,
+        }
+        self.record(&mut state, json!({"end": words, "outcome": format!("{outcome:?}")}));
+        state.answers.push_back(Answer::Write(operation, outcome));
+    }
+
+    /// The revision that a read must not be older than.
+    pub(crate) fn begin_read(&self, key: &ObjectKey) -> Option<u64> {
+        self.state().operations.latest(key)
+    }
+
+    /// A read returned this token and revision, or that there is no object.
+    pub(crate) fn end_read(&self, key: &ObjectKey, not_before: Option<u64>, found: Option<(String, u64)>) {
+        let mut state = self.state();
+        state.counts.reads += 1;
+        self.record(&mut state, json!({"read": key.to_string(), "notBefore": not_before, "found": found}));
+        state.answers.push_back(Answer::Read { key: key.clone(), not_before, found });
+    }
+
+    /// A watcher was told something.
+    pub(crate) fn told(&self, resource: &str, via: &str, told: Told) {
+        let mut state = self.state();
+        state.counts.watched += 1;
+        self.record(&mut state, json!({"watch": resource, "via": via, "told": format!("{told:?}")}));
+        state.answers.push_back(Answer::Watch { resource: resource.to_owned(), via: via.to_owned(), told });
+    }
+
+    /// Records something else that happened.
+    pub(crate) fn note(&self, what: impl Into<String>) {
+        let mut state = self.state();
+        self.record(&mut state, json!({"note": what.into()}));
+    }
+
+    /// All answers until now. Once everything was read that is in the store now, they can be checked.
+    pub(crate) fn mark(&self) -> Mark {
+        let state = self.state();
+        Mark(state.checked + state.answers.len() as u64)
+    }
+
+    /// Checks all answers up to a mark.
+    pub(crate) fn check_answers(&self, mark: Mark) {
+        let mut state = self.state();
+        while state.checked < mark.0 {
+            let Some(answer) = state.answers.pop_front() else { return };
+            state.checked += 1;
+            let finding = match answer {
+                Answer::Write(operation, outcome) => state.operations.end(operation, outcome),
+                Answer::Read { key, not_before, found } => {
+                    let found = found.as_ref().map(|(token, revision)| (token.as_str(), *revision));
+                    state.operations.check_read(&key, not_before, found)
+                }
+                Answer::Watch { resource, via, told } => {
+                    let changes = state.changes.get(&resource).map(Vec::as_slice).unwrap_or_default();
+                    let wrong = told::compare(&told, changes);
+                    wrong.map(|what| {
+                        (Rule::AcknowledgedWritesAreThere, format!("a watch of {resource} through {via}: {what}"))
+                    })
+                }
+            };
+            if let Some((rule, what)) = finding {
+                let revision = state.next;
+                self.add_violation(&mut state, rule, what, revision);
+            }
+        }
+    }
+
+    /// Reads the contents of the store.
+    pub(crate) fn contents<T>(&self, read: impl FnOnce(&Contents) -> T) -> T {
+        read(&self.state().contents)
+    }
+
+    /// Counts something.
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Counts)) {
+        count(&mut self.state().counts);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.state().counts.clone()
+    }
+
+    /// Records that a rule was broken.
+    pub(crate) fn violated(&self, rule: Rule, what: String) {
+        let mut state = self.state();
+        let revision = state.next;
+        self.add_violation(&mut state, rule, what, revision);
+    }
+
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        self.state().violations.clone()
+    }
+
+    /// Whether it makes no sense to go on.
+    pub(crate) fn has_seen_enough(&self) -> bool {
+        self.state().violations.len() >= MOST_VIOLATIONS
+    }
+
+    /// Writes the record to its file.
+    pub(crate) fn flush(&self) {
+        // A record that cannot be written does not change what was found.
+        let _ = self.state().record.flush();
+    }
+
+    fn add_violation(&self, state: &mut State, rule: Rule, what: String, revision: Revision) {
+        let violation = Violation { rule, what, at: self.began.elapsed(), revision: revision.get() };
+        self.record(state, json!({"VIOLATION": violation.to_string()}));
+        if state.violations.len() < MOST_VIOLATIONS {
+            state.violations.push(violation);
+        }
+    }
+
+    fn record(&self, state: &mut State, mut line: Value) {
+        line["at"] = self.began.elapsed().as_secs_f64().into();
+        let _ = writeln!(state.record, "{line}");
+    }
+}
+
+/// A writer names the server that it wrote through; a change that keeps its token was made by a controller, through any.
+fn writer_of<'w>(before: Option<&StoredObject>, after: &'w StoredObject) -> Writer<'w> {
+    let via = after.value["metadata"]["annotations"][VIA].as_str();
+    match via {
+        Some(name) if before.and_then(StoredObject::token) != after.token() => Writer::Server { name, reports: true },
+        _ => Writer::Unknown,
+    }
+}
+
+/// Whether a migration has succeeded with this change.
+fn is_new_success(key: &ObjectKey, before: Option<&StoredObject>, after: &StoredObject) -> bool {
+    let succeeded = |object: &StoredObject| {
+        let conditions = object.value["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|condition| condition["type"] == "Succeeded" && condition["status"] == "True")
+    };
+    key.resource.ends_with(".storageversionmigrations") && succeeded(after) && !before.is_some_and(succeeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use restow_store::{Entry, Key};
+
+    const WIDGET: &str = "/example.com/widgets/torture/widget-1";
+
+    fn history() -> History {
+        let folder = tempfile::tempdir().unwrap();
+        History::record_to(&folder.path().join("history")).unwrap()
+    }
+
+    fn put(revision: u64, key: &str, value: &Value) -> Event {
+        let (key, revision) = (Key::try_from(key.to_owned()).unwrap(), Revision::new(revision));
+        let value = Bytes::from(value.to_string());
+        let entry = Entry { key, value, create_revision: revision, mod_revision: revision, version: 1 };
+        Event { revision, change: Change::Put(entry), previous: None }
+    }
+
+    fn report(revision: u64, server: &str, version: &str) -> Event {
+        let entry = json!({"apiServerID": server, "encodingVersion": version, "decodableVersions": [version]});
+        let status = json!({"storageVersions": [entry], "commonEncodingVersion": version});
+        let key = "/internal.apiserver.k8s.io/storageversions/example.com.widgets";
+        put(revision, key, &json!({"metadata": {"name": "example.com.widgets"}, "status": status}))
+    }
+
+    fn widget(revision: u64, version: &str, token: &str) -> Event {
+        let annotations = json!({"token": token, VIA: "server-0"});
+        put(
+            revision,
+            WIDGET,
+            &json!({"apiVersion": version, "metadata": {"name": "widget-1", "annotations": annotations}}),
+        )
+    }
+
+    fn rules(history: &History) -> Vec<Rule> {
+        history.violations().into_iter().map(|violation| violation.rule).collect()
+    }
+
+    fn begin(history: &History, token: &str) -> OperationId {
+        history.begin(&ObjectKey::new("example.com.widgets", "torture", "widget-1"), Some(token), "server-0", "POST")
+    }
+
+    #[test]
+    fn a_write_that_was_reported_asked_for_and_acknowledged_breaks_no_rule() {
+        let history = history();
+        let operation = begin(&history, "a");
+        history.end(operation, Outcome::Acknowledged(Some(2)), "");
+        history.look_at(&[report(1, "server-0", "example.com/v1"), widget(2, "example.com/v1", "a")], Revision::new(2));
+        history.check_answers(history.mark());
+        assert_eq!(history.violations(), []);
+        assert_eq!((history.next(), history.counts().acknowledged), (Revision::new(3), 1));
+    }
+
+    #[test]
+    fn a_write_in_a_version_that_its_server_has_not_reported_breaks_two_rules() {
+        let history = history();
+        begin(&history, "a");
+        history.look_at(&[report(1, "server-1", "example.com/v1"), widget(2, "example.com/v2", "a")], Revision::new(2));
+        assert_eq!(rules(&history), [Rule::ReportBeforeWrite, Rule::AgreementIsTrue]);
+    }
+
+    #[test]
+    fn a_write_that_was_acknowledged_and_is_not_there_breaks_a_rule_once_the_history_is_read() {
+        let history = history();
+        let operation = begin(&history, "a");
+        let before = history.mark();
+        history.end(operation, Outcome::Acknowledged(Some(2)), "");
+        history.check_answers(before);
+        assert_eq!(history.violations(), []);
+        history.check_answers(history.mark());
+        assert_eq!(rules(&history), [Rule::AcknowledgedWritesAreThere]);
+    }
+
+    #[test]
+    fn a_write_that_nobody_asked_for_breaks_a_rule() {
+        let history = history();
+        history.look_at(&[report(1, "server-0", "example.com/v1"), widget(2, "example.com/v1", "a")], Revision::new(2));
+        assert_eq!(rules(&history), [Rule::OnlyRequestedChanges]);
+    }
+}
