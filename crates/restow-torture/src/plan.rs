@@ -115,12 +115,13 @@ impl Plan {
         };
         let duration = Duration::from_millis(random.random_range(5_000..20_000));
         let count = random.random_range(2..=12);
+        let theme = Theme::of(&mut random);
         let mut times: Vec<Duration> = (0..count).map(|_| duration.mul_f64(random.random_range(0.0..1.0))).collect();
         times.sort();
         let events = times
             .into_iter()
             .enumerate()
-            .map(|(number, at)| PlannedEvent { number, at, event: event(&mut random, shape) })
+            .map(|(number, at)| PlannedEvent { number, at, event: event(&mut random, shape, theme) })
             .collect();
         Plan { seed, shape, events, duration }
     }
@@ -147,8 +148,53 @@ fn pause(random: &mut StdRng) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn event(random: &mut StdRng, shape: Shape) -> Event {
+/// What the events of a plan are mostly about, so that they meet.
+#[derive(Clone, Copy)]
+enum Theme {
+    Anything,
+    /// Servers of different releases.
+    Releases,
+    /// A CRD whose storage version changes.
+    StorageVersion,
+    /// Servers that lose their identity lease.
+    Leases,
+}
+
+impl Theme {
+    fn of(random: &mut StdRng) -> Self {
+        match random.random_range(0..5) {
+            0 | 1 => Theme::Anything,
+            2 => Theme::Releases,
+            3 => Theme::StorageVersion,
+            _ => Theme::Leases,
+        }
+    }
+
+    /// An event of the theme.
+    fn event(self, random: &mut StdRng, server: usize) -> Option<Event> {
+        let slow = match random.random_range(0..4) {
+            0 => Event::StallWatches(server, pause(random)),
+            1 => Event::Suspend(server, pause(random)),
+            2 => Event::Transaction(server, random.random_range(0..10), TxnFault::ApplyLate(pause(random))),
+            _ => Event::Cut(server, pause(random)),
+        };
+        let is_own = random.random_bool(0.5);
+        Some(match self {
+            Theme::Anything => return None,
+            _ if !is_own => slow,
+            Theme::Releases if random.random_bool(0.7) => Event::Upgrade(server),
+            Theme::Releases => Event::Downgrade(server),
+            Theme::StorageVersion => Event::FlipStorageVersion,
+            Theme::Leases => Event::DeleteLease(server),
+        })
+    }
+}
+
+fn event(random: &mut StdRng, shape: Shape, theme: Theme) -> Event {
     let server = random.random_range(0..shape.servers);
+    if let Some(event) = theme.event(random, server).filter(|_| random.random_bool(0.6)) {
+        return event;
+    }
     let controller = random.random_range(0..shape.controllers);
     let jump = [-7200, -60, -15, 15, 60, 7200][random.random_range(0..6)];
     match random.random_range(0..100) {

@@ -122,6 +122,7 @@ impl User {
             4..6 => self.update(kind, &key).await,
             6 => self.patch(kind, &key).await,
             7 => self.apply(kind, &key).await,
+            8 if self.random.random_bool(0.5) => self.touch(kind, &key).await,
             8 => self.delete(kind, &key).await,
             _ => drop(self.read(kind, &key).await),
         }
@@ -207,6 +208,22 @@ impl User {
         let patch = json!({"metadata": {"annotations": {"token": token}}});
         let path = format!("{path}/{}", key.name);
         self.write(key, Some(&token), ("PATCH", &path, "application/merge-patch+json"), Some(&patch)).await;
+    }
+
+    /// A patch that changes nothing, as the migrator sends it: the answer must be as current as that of a read.
+    async fn touch(&mut self, kind: &Kind, key: &ObjectKey) {
+        let (path, _) = self.collection(kind);
+        let path = format!("{path}/{}", key.name);
+        let checker = self.world.checker.clone();
+        let not_before = checker.begin_read(key);
+        let patch = json!({});
+        let answer = request(&self.connection, "PATCH", &path, "application/merge-patch+json", Some(&patch)).await;
+        let Ok(Answer { code: 200, body }) = answer else { return };
+        let revision = body["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+        let token = body["metadata"]["annotations"]["token"].as_str();
+        if let (Some(token), Some(revision)) = (token, revision) {
+            checker.end_read(key, not_before, Some((token, revision)));
+        }
     }
 
     async fn apply(&mut self, kind: &Kind, key: &ObjectKey) {
