@@ -166,7 +166,7 @@ impl User {
             Err(error) => format!("{}: {method} {key} {token:?}: {error}", self.name),
         });
         let outcome = match &answer {
-            Ok(Answer { code: 200 | 201 | 202, body }) if token.is_some() => {
+            Ok(Answer { code: 200..=202, body }) if token.is_some() => {
                 Outcome::Acknowledged(body["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()))
             }
             Ok(Answer { code: 200, body }) if body["kind"] == "Status" => Outcome::Acknowledged(None),

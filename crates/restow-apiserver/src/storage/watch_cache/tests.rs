@@ -3,7 +3,7 @@
 use super::*;
 
 fn watch_cache(max_bytes: usize) -> WatchCache {
-    let state = State { rings: HashMap::new(), since: Revision::ZERO, lost: Revision::ZERO };
+    let state = State { rings: BTreeMap::new(), since: Revision::ZERO, lost: Revision::ZERO };
     let (reached, losses) = (watch::channel(Revision::ZERO).0, watch::Sender::new(0));
     WatchCache { state: Mutex::new(state), reached, losses, held_bytes: Arc::default(), max_bytes }
 }
