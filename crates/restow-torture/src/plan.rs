@@ -54,6 +54,9 @@ pub enum Event {
     Stop(usize, Duration),
     /// A server does not run for so long.
     Suspend(usize, Duration),
+    /// A server is suspended, and another process with the same identity is started in its place; so much later the first one
+    /// goes on.
+    Zombie(usize, Duration),
     /// A server is replaced by one of the newer release.
     Upgrade(usize),
     /// A server is replaced by one of the older release.
@@ -158,15 +161,18 @@ enum Theme {
     StorageVersion,
     /// Servers that lose their identity lease.
     Leases,
+    /// Servers that report, and servers that do not.
+    Silence,
 }
 
 impl Theme {
     fn of(random: &mut StdRng) -> Self {
-        match random.random_range(0..5) {
+        match random.random_range(0..6) {
             0 | 1 => Theme::Anything,
             2 => Theme::Releases,
             3 => Theme::StorageVersion,
-            _ => Theme::Leases,
+            4 => Theme::Leases,
+            _ => Theme::Silence,
         }
     }
 
@@ -185,7 +191,13 @@ impl Theme {
             Theme::Releases if random.random_bool(0.7) => Event::Upgrade(server),
             Theme::Releases => Event::Downgrade(server),
             Theme::StorageVersion => Event::FlipStorageVersion,
-            Theme::Leases => Event::DeleteLease(server),
+            Theme::Leases if random.random_bool(0.7) => Event::DeleteLease(server),
+            Theme::Leases => Event::Zombie(server, pause(random)),
+            Theme::Silence => match random.random_range(0..4) {
+                0 => Event::Upgrade(server),
+                1 => Event::ReportsOn(server),
+                _ => Event::ReportsOff(server),
+            },
         })
     }
 }
@@ -200,7 +212,8 @@ fn event(random: &mut StdRng, shape: Shape, theme: Theme) -> Event {
     match random.random_range(0..100) {
         0..8 => Event::Crash(server, pause(random)),
         8..11 => Event::Stop(server, pause(random)),
-        11..22 => Event::Suspend(server, pause(random)),
+        11..19 => Event::Suspend(server, pause(random)),
+        19..22 => Event::Zombie(server, pause(random)),
         22..27 => Event::Upgrade(server),
         27..30 => Event::Downgrade(server),
         30..32 => Event::ReportsOff(server),

@@ -196,6 +196,7 @@ impl World {
             Event::Crash(number, pause) => server(number).crash_for(self, pause),
             Event::Stop(number, pause) => server(number).stop_for(self, pause),
             Event::Suspend(number, pause) => server(number).suspend_for(self, pause),
+            Event::Zombie(number, pause) => server(number).replace_for(self, pause),
             Event::Upgrade(number) => server(number).restart_as(self, |kind| kind.newer = true),
             Event::Downgrade(number) => server(number).restart_as(self, |kind| kind.newer = false),
             Event::ReportsOff(number) => server(number).restart_as(self, |kind| kind.reports = false),

@@ -24,6 +24,8 @@ const OLDER: &str = "1.30";
 const NEWER: &str = "1.31";
 /// How long a server that is stopped may take to leave.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a process goes on after it was resumed and another one has taken its place.
+const ZOMBIE_LIVES: Duration = Duration::from_secs(20);
 /// The delay before a server that could not start is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
@@ -183,6 +185,22 @@ impl ServerSlot {
         });
     }
 
+    /// Suspends the process, starts another one in its place, and resumes the first one so much later.
+    pub(crate) fn replace_for(self: &Arc<Self>, world: &Arc<World>, pause: Duration) {
+        let Some(process) = self.take_process() else { return };
+        world.checker.count(|statistics| statistics.suspensions += 1);
+        process.suspend();
+        drop(world.network.close(&address(self.number).to_string()));
+        self.start(world);
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            process.resume();
+            // Its supervisor ends it when it notices.
+            tokio::time::sleep(ZOMBIE_LIVES).await;
+            process.crash();
+        });
+    }
+
     /// Replaces the process by one of another kind, as an upgrade does.
     pub(crate) fn restart_as(self: &Arc<Self>, world: &Arc<World>, change: impl FnOnce(&mut ServerKind)) {
         change(&mut self.state().kind);
@@ -239,6 +257,9 @@ async fn start(
         checker: world.checker.clone(),
     };
     let server = ApiServer::new(config(store, slot.number, kind, world.shape.voting)?).await?;
+    if !slot.state().process.as_ref().is_some_and(|last| Arc::ptr_eq(last, &process)) {
+        return Err(ApiError::Internal("another process listens at this address".to_owned()));
+    }
     world.network.listen(&address(slot.number).to_string(), process, server.clone());
     server.ready().await?;
     world.checker.tell(|| format!("{} is ready", identity(slot.number)));
