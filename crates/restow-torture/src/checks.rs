@@ -210,9 +210,8 @@ impl Checker {
     pub(crate) fn end(&self, operation: OperationId, outcome: Outcome) {
         let mut state = self.state();
         let state = &mut *state;
-        if let Some(finding) = state.operations.end(operation, outcome) {
-            state.violated(finding);
-        }
+        let Some(finding) = state.operations.end(operation, outcome) else { return };
+        state.violated(finding);
         self.violated.notify_one();
     }
 
@@ -226,9 +225,8 @@ impl Checker {
         let mut state = self.state();
         let state = &mut *state;
         state.statistics.reads += 1;
-        if let Some(finding) = state.operations.check_read(key, not_before, found) {
-            state.violated(finding);
-        }
+        let Some(finding) = state.operations.check_read(key, not_before, found) else { return };
+        state.violated(finding);
         self.violated.notify_one();
     }
 
