@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod client_reports;
 mod fixture;
 mod gates;
 mod guards;

@@ -421,18 +421,17 @@ mod tests {
 
     impl History {
         fn put(&mut self, resource: &str, name: &str, value: Value) -> Vec<Rule> {
-            self.1 += 1;
-            let revision = Revision::new(self.1);
-            let object = StoredObject::new(value, revision);
-            let findings = self.0.change(ObjectKey::new(resource, "ns", name), revision, Some(object));
-            findings.into_iter().map(|(rule, _)| rule).collect()
+            self.put_at(ObjectKey::new(resource, "ns", name), value)
         }
 
         fn put_cluster(&mut self, resource: &str, name: &str, value: Value) -> Vec<Rule> {
+            self.put_at(ObjectKey::new(resource, "", name), value)
+        }
+
+        fn put_at(&mut self, key: ObjectKey, value: Value) -> Vec<Rule> {
             self.1 += 1;
             let revision = Revision::new(self.1);
-            let object = StoredObject::new(value, revision);
-            let findings = self.0.change(ObjectKey::new(resource, "", name), revision, Some(object));
+            let findings = self.0.change(key, revision, Some(StoredObject::new(value, revision)));
             findings.into_iter().map(|(rule, _)| rule).collect()
         }
 
