@@ -55,8 +55,8 @@ pub(crate) struct TortureArgs {
     /// Run this one seed only, and tell what happened if it breaks a rule.
     #[arg(long, conflicts_with_all = ["seeds", "first", "threads"])]
     seed: Option<u64>,
-    /// Only these events of the plan, by their numbers; with --seed.
-    #[arg(long, value_delimiter = ',', requires = "seed")]
+    /// Only these events of the plan, by their numbers, or `none`; with --seed.
+    #[arg(long, value_delimiter = ',', requires = "seed", value_parser = event_number)]
     keep: Option<Vec<usize>>,
     /// Print everything that happened; with --seed.
     #[arg(long, requires = "seed")]
@@ -132,6 +132,14 @@ fn run_many(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(true))
 }
 
+/// The number of an event; `none` is the number of no event.
+fn event_number(text: &str) -> Result<usize, String> {
+    match text {
+        "none" => Ok(usize::MAX),
+        text => text.parse().map_err(|_| "it must be the number of an event, or none".to_owned()),
+    }
+}
+
 fn exit_code(violated: bool) -> ExitCode {
     if violated { ExitCode::from(VIOLATED) } else { ExitCode::SUCCESS }
 }
@@ -141,7 +149,11 @@ impl SeedResult {
     fn command(&self) -> String {
         let numbers: Vec<String> = self.plan.numbers().iter().map(usize::to_string).collect();
         let whole = Plan::new(self.plan.seed).events.len() == numbers.len();
-        let keep = if whole { String::new() } else { format!(" --keep {}", numbers.join(",")) };
+        let keep = match numbers.as_slice() {
+            _ if whole => String::new(),
+            [] => " --keep none".to_owned(),
+            numbers => format!(" --keep {}", numbers.join(",")),
+        };
         format!("restow torture --seed {}{keep}", self.plan.seed)
     }
 
