@@ -13,6 +13,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use restow_host::simulated::Process;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde::Serialize;
@@ -157,9 +158,30 @@ impl WebhookClient {
         let Ok(Ok(_permit)) = tokio::time::timeout(QUEUE_TIMEOUT, self.calls.acquire()).await else {
             return Err(WebhookError::Busy(self.endpoint.shown(time)));
         };
+        let simulated = Process::current().and_then(|process| process.outbound().cloned());
+        let (code, body) = match simulated {
+            Some(network) => {
+                let url = self.endpoint.shown(time);
+                let (code, body) = network.post(&url, body).await.map_err(|reason| self.failed(time, reason))?;
+                (code, body.into())
+            }
+            None => self.send(body, time).await?,
+        };
+        if !(200..300).contains(&code) {
+            let text: String = String::from_utf8_lossy(&body).chars().take(512).collect();
+            return Err(WebhookError::Refused { code, body: text });
+        }
+        serde_json::from_slice(&body).map_err(|error| WebhookError::Response(error.to_string()))
+    }
+
+    fn failed(&self, time: Duration, reason: String) -> WebhookError {
+        WebhookError::Call { url: self.endpoint.shown(time), reason }
+    }
+
+    /// Sends a request over HTTPS, and reads the response.
+    async fn send(&self, body: Vec<u8>, time: Duration) -> Result<(u16, Bytes), WebhookError> {
         let (address, uri, server_name) = self.target(time).await?;
         let client = self.client_for(&address, server_name)?;
-        let failed = |reason: String| WebhookError::Call { url: self.endpoint.shown(time), reason };
         let most = body.len() * RESPONSE_GROWTH + RESPONSE_BASE_BYTES;
         let request = Request::builder()
             .method(Method::POST)
@@ -168,19 +190,14 @@ impl WebhookClient {
             .header(header::ACCEPT, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| WebhookError::Configuration(error.to_string()))?;
-        let response = client.request(request).await.map_err(|error| failed(root_cause(&error)))?;
-        let code = response.status();
+        let response = client.request(request).await.map_err(|error| self.failed(time, root_cause(&error)))?;
+        let code = response.status().as_u16();
         let body = Limited::new(response.into_body(), most).collect().await;
         let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => failed(format!("the response is longer than {most} bytes")),
-            false => failed(root_cause(error.as_ref())),
+            true => self.failed(time, format!("the response is longer than {most} bytes")),
+            false => self.failed(time, root_cause(error.as_ref())),
         })?;
-        let body = body.to_bytes();
-        if !code.is_success() {
-            let text: String = String::from_utf8_lossy(&body).chars().take(512).collect();
-            return Err(WebhookError::Refused { code: code.as_u16(), body: text });
-        }
-        serde_json::from_slice(&body).map_err(|error| WebhookError::Response(error.to_string()))
+        Ok((code, body.to_bytes()))
     }
 
     /// The address to connect to, the request URI, and the server name for TLS.
@@ -190,8 +207,7 @@ impl WebhookClient {
             Endpoint::Url(url) => (url.clone(), url.clone(), None),
             Endpoint::Service { namespace, name, port, path } => {
                 let found = self.resolver.resolve(namespace, name, *port).await;
-                let failed = |reason| WebhookError::Call { url: self.endpoint.shown(time), reason };
-                let address = found.map_err(failed)?;
+                let address = found.map_err(|reason| self.failed(time, reason))?;
                 let server_name = ServerName::try_from(format!("{name}.{namespace}.svc"));
                 let url = format!("https://{address}{path}");
                 (address, url, Some(server_name.map_err(|error| wrong(&error))?))

@@ -7,8 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::cell::RefCell;
+use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -28,11 +30,25 @@ pub struct Process {
     uptime: Duration,
     state: Mutex<State>,
     random: Mutex<StdRng>,
+    outbound: OnceLock<Arc<dyn Outbound>>,
 }
+
+/// The network that a simulated process sends HTTP requests to, instead of opening sockets.
+pub trait Outbound: fmt::Debug + Send + Sync {
+    /// Posts a body to a URL, and returns the status code and the body of the response.
+    fn post(&self, url: &str, body: Vec<u8>) -> OutboundResponse;
+}
+
+/// The status code and the body of a response, or why there is none.
+pub type OutboundResponse = Pin<Box<dyn Future<Output = Result<(u16, Vec<u8>), String>> + Send>>;
 
 #[derive(Debug)]
 struct State {
     life: Life,
+    /// When it was suspended, if it is now.
+    since: Option<Instant>,
+    /// When it was resumed, and for how long it had been suspended.
+    suspensions: Vec<(Instant, Duration)>,
     wall_clock: WallClock,
     /// Tasks that were woken while the process was suspended.
     suspended: Vec<Waker>,
@@ -59,13 +75,31 @@ pub enum WallClock {
 impl Process {
     /// A process that starts now, on a machine that has been up for so long.
     pub fn new(seed: u64, uptime: Duration, wall_clock: WallClock) -> Arc<Self> {
-        let state = State { life: Life::Running, wall_clock, suspended: Vec::new(), tasks: Vec::new() };
+        let state = State {
+            life: Life::Running,
+            since: None,
+            suspensions: Vec::new(),
+            wall_clock,
+            suspended: Vec::new(),
+            tasks: Vec::new(),
+        };
         Arc::new(Process {
             started: Instant::now(),
             uptime,
             state: Mutex::new(state),
             random: Mutex::new(StdRng::seed_from_u64(seed)),
+            outbound: OnceLock::new(),
         })
+    }
+
+    /// Sets the network that this process sends HTTP requests to. The first one stays.
+    pub fn set_outbound(&self, network: Arc<dyn Outbound>) {
+        let _ = self.outbound.set(network);
+    }
+
+    /// The network that this process sends HTTP requests to, if it has one.
+    pub fn outbound(&self) -> Option<&Arc<dyn Outbound>> {
+        self.outbound.get()
     }
 
     /// The process that the present task belongs to, if it is simulated.
@@ -117,6 +151,7 @@ impl Process {
         let mut state = self.state();
         if state.life == Life::Running {
             state.life = Life::Suspended;
+            state.since = Some(Instant::now());
         }
     }
 
@@ -125,6 +160,9 @@ impl Process {
         let mut state = self.state();
         if state.life == Life::Suspended {
             state.life = Life::Running;
+            let now = Instant::now();
+            let suspension = state.since.take().map(|since| (now, now - since));
+            state.suspensions.extend(suspension);
             state.suspended.drain(..).for_each(Waker::wake);
         }
     }
@@ -137,6 +175,13 @@ impl Process {
         let tasks = std::mem::take(&mut state.tasks);
         drop(state);
         tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Whether it has run for so long, without having been suspended for nearly half of it.
+    pub fn ran_for(&self, time: Duration) -> bool {
+        let state = self.state();
+        let mut long = state.suspensions.iter().filter(|(_, length)| *length > time.mul_f64(0.4));
+        self.started.elapsed() >= time && long.all(|(resumed, _)| resumed.elapsed() >= time)
     }
 
     /// Whether the process was ended.

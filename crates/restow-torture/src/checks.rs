@@ -12,7 +12,7 @@ use restow_store::conformance::ModelStore;
 use restow_store::{Change, Event, KeyRange, Revision, StoreError, Txn, TxnOutcome};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,8 @@ pub enum Rule {
     AcknowledgedWritesAreThere,
     /// Quotas are not exceeded; node ports and cluster IPs have one owner.
     Unique,
+    /// A lease expires only if a server observed that it did not change for its whole duration.
+    ExpiryIsObserved,
     /// After the last fault everything agrees and is migrated, and no garbage is left.
     ItGetsThere,
     /// No code panics.
@@ -55,6 +57,7 @@ impl fmt::Display for Rule {
             Rule::OnlyRequestedChanges => "only requested changes",
             Rule::AcknowledgedWritesAreThere => "acknowledged writes are there",
             Rule::Unique => "quotas, ports and addresses",
+            Rule::ExpiryIsObserved => "expiry is observed",
             Rule::ItGetsThere => "it gets there",
             Rule::NoPanic => "no panic",
             Rule::Repeatable => "a seed repeats",
@@ -103,6 +106,10 @@ struct State {
     telling: Telling,
     story: Vec<StoryLine>,
     statistics: Statistics,
+    /// Whether nothing may be written in another version than the selected one.
+    is_strict: bool,
+    /// The servers whose identity lease users delete.
+    deletable_leases: BTreeSet<String>,
 }
 
 /// A process that writes to the store.
@@ -112,13 +119,15 @@ pub(crate) struct WritingProcess {
     pub(crate) server: usize,
     /// Whether it reports its storage versions, by its configuration.
     pub(crate) reports: bool,
+    /// Whether it could observe the leases of others all the time that a lease lasts.
+    pub(crate) is_observant: bool,
 }
 
 /// What breaks a rule.
 pub(crate) type Finding = (Rule, String);
 
 impl Checker {
-    pub(crate) fn new(servers: BTreeMap<usize, String>, telling: Telling) -> Arc<Self> {
+    pub(crate) fn new(servers: BTreeMap<usize, String>, is_strict: bool, telling: Telling) -> Arc<Self> {
         let state = State {
             servers,
             contents: Contents::default(),
@@ -129,6 +138,8 @@ impl Checker {
             telling,
             story: Vec::new(),
             statistics: Statistics::default(),
+            is_strict,
+            deletable_leases: BTreeSet::new(),
         };
         Arc::new(Checker { state: Mutex::new(state), violated: Notify::new() })
     }
@@ -186,6 +197,11 @@ impl Checker {
     /// Adds a line to the story, if one is told.
     pub(crate) fn tell(&self, words: impl FnOnce() -> String) {
         self.state().tell(words);
+    }
+
+    /// A user is going to delete the identity lease of a server.
+    pub(crate) fn lease_may_be_deleted(&self, server: &str) {
+        self.state().deletable_leases.insert(server.to_owned());
     }
 
     /// Counts something.
@@ -272,8 +288,10 @@ impl State {
             .map(|value| StoredObject::new(value, event.revision));
         self.tell_change(&key, after.as_ref(), event, writer);
         let mut findings = Vec::new();
-        if let (Some(object), Some(writer)) = (&after, writer) {
-            findings.extend(self.check_writer(&key, object, writer));
+        match (&after, writer) {
+            (Some(object), Some(writer)) => findings.extend(self.check_writer(&key, object, writer)),
+            (None, Some(writer)) => findings.extend(self.check_expiry(&key, writer)),
+            (_, None) => {}
         }
         findings.extend(self.operations.look_at(&key, event.revision, &self.contents, after.as_ref()));
         findings.extend(self.contents.change(key, event.revision, after));
@@ -283,7 +301,20 @@ impl State {
     /// The server that writes an object has reported the version, and there is no agreement on another one.
     fn check_writer(&self, key: &ObjectKey, object: &StoredObject, writer: WritingProcess) -> Vec<Finding> {
         let (name, reports) = (&self.servers[&writer.server], writer.reports);
-        self.contents.check_write(key, object, Writer::Server { name, reports })
+        let mut findings = self.contents.check_write(key, object, Writer::Server { name, reports });
+        if self.is_strict && reports {
+            findings.extend(self.contents.check_selected(key, object, name));
+        }
+        findings
+    }
+
+    /// A server that deletes the lease of another one has observed it all the time.
+    fn check_expiry(&self, key: &ObjectKey, writer: WritingProcess) -> Option<Finding> {
+        let name = &self.servers[&writer.server];
+        let is_of_another = key.is_identity_lease() && self.servers.values().any(|server| *server == key.name);
+        let is_expected = key.name == *name || self.deletable_leases.contains(&key.name) || writer.is_observant;
+        let words = || format!("{name} deleted {key}, and had not observed it for as long as it lasts");
+        (is_of_another && !is_expected).then(|| (Rule::ExpiryIsObserved, words()))
     }
 
     fn tell_change(

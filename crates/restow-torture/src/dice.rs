@@ -2,19 +2,32 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A source of random numbers that all parts of a world share.
-pub(crate) struct Dice(Mutex<StdRng>);
+#[derive(Debug)]
+pub(crate) struct Dice {
+    random: Mutex<StdRng>,
+    /// How many messages were sent.
+    messages: AtomicU64,
+    /// Notified when more were sent than in any world that makes progress.
+    pub(crate) too_many: Notify,
+}
+
+/// So many messages are enough for everything that happens in a world.
+const MOST_MESSAGES: u64 = 400_000;
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Dice(Mutex::new(StdRng::seed_from_u64(seed)))
+        let random = Mutex::new(StdRng::seed_from_u64(seed));
+        Dice { random, messages: AtomicU64::new(0), too_many: Notify::new() }
     }
 
     pub(crate) fn roll(&self) -> MutexGuard<'_, StdRng> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a message is under way: mostly short, sometimes long.
@@ -29,8 +42,19 @@ impl Dice {
         Duration::from_millis(millis)
     }
 
+    /// Waits as long as a message is under way on a slow link, besides what it takes anyway.
+    pub(crate) async fn slowly_under_way(&self) {
+        let millis = self.roll().random_range(20..1_000);
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
     /// Waits as long as a message is under way.
     pub(crate) async fn under_way(&self) {
+        if self.messages.fetch_add(1, Ordering::Relaxed) > MOST_MESSAGES {
+            self.too_many.notify_one();
+            // The world ends now.
+            std::future::pending::<()>().await;
+        }
         let delay = self.delay();
         if delay.is_zero() {
             tokio::task::yield_now().await;

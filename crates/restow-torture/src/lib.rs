@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `plan.rs` | what is going to happen, from a seed: a list of events that can be shortened |
 //! | `world.rs`, `world/` | the servers, controllers and users, and carrying out the plan |
+//! | `triggers.rs` | moments that events wait for |
 //! | `store_client.rs` | how a simulated server reaches the store, and the faults on the way |
 //! | `network.rs` | how clients reach servers |
 //! | `checks.rs`, `checks/` | the rules, checked on the history of the store after every revision |
@@ -30,13 +31,16 @@ mod shrink;
 mod simulation;
 mod store_client;
 mod story;
+mod triggers;
 mod world;
 
 pub use campaign::{Campaign, CampaignReport};
 pub use checks::{Rule, Violation};
-pub use plan::{Event, Plan, PlannedEvent, Shape};
+pub use plan::{Crowd, Event, Plan, PlannedEvent, Shape, Voting};
 pub use shrink::shrink;
 pub use simulation::{repeats_exactly, run};
 pub use store_client::TxnFault;
 pub use story::{Statistics, StoryLine, Telling};
+pub use triggers::Trigger;
 pub use world::Report;
+pub use world::webhooks::WebhookFault;

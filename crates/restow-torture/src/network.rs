@@ -2,6 +2,7 @@
 //! behind a common one as by a load balancer.
 
 use crate::dice::Dice;
+use crate::triggers::{Trigger, Triggers};
 use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::future::BoxFuture;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// An error of the network.
 pub(crate) type NetworkError = Box<dyn std::error::Error + Send + Sync>;
@@ -26,12 +28,15 @@ pub(crate) type AnswerBody = StreamBody<Frames>;
 
 /// How long it takes to notice that nobody listens.
 const REFUSAL: Duration = Duration::from_millis(100);
+/// How long the connection of a copy stays open.
+const COPY_LIVES: Duration = Duration::from_secs(60);
 /// How long a client waits for an answer: the read timeout of the Kubernetes client.
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
 
 /// The network between clients and servers.
 pub(crate) struct Network {
     dice: Arc<Dice>,
+    triggers: Arc<Triggers>,
     state: Mutex<NetworkState>,
 }
 
@@ -41,6 +46,8 @@ struct NetworkState {
     endpoints: BTreeMap<String, Endpoint>,
     /// Clients that reach no server.
     cut: BTreeSet<String>,
+    /// Until then, requests of controllers and administrators arrive twice.
+    doubled_until: Option<Instant>,
 }
 
 /// A server that listens.
@@ -69,8 +76,19 @@ pub(crate) struct Connection {
 }
 
 impl Network {
-    pub(crate) fn new(dice: Arc<Dice>) -> Arc<Self> {
-        Arc::new(Network { dice, state: Mutex::default() })
+    pub(crate) fn new(dice: Arc<Dice>, triggers: Arc<Triggers>) -> Arc<Self> {
+        Arc::new(Network { dice, triggers, state: Mutex::default() })
+    }
+
+    /// Requests of controllers and administrators arrive twice for so long. Those of users do not: they could not tell what
+    /// became of the first.
+    pub(crate) fn double_requests(&self, time: Duration) {
+        self.state().doubled_until = Some(Instant::now() + time);
+    }
+
+    fn doubles(&self, client: &str) -> bool {
+        let is_doubling = self.state().doubled_until.is_some_and(|until| until > Instant::now());
+        is_doubling && !client.starts_with("user") && self.dice.roll().random_bool(0.5)
     }
 
     fn state(&self) -> MutexGuard<'_, NetworkState> {
@@ -128,6 +146,14 @@ impl Connection {
     pub(crate) async fn send(self, request: Request<Body>) -> Result<Response<AnswerBody>, NetworkError> {
         let (head, body) = request.into_parts();
         let request = Request::from_parts(head, Full::new(body.collect().await?.to_bytes()));
+        if self.client.starts_with("controller")
+            && let Some(trigger) = Trigger::of_request(request.method(), request.uri().path())
+        {
+            self.network.triggers.fire(trigger);
+        }
+        if self.network.doubles(&self.client) {
+            tokio::spawn(self.clone().deliver_copy(request.clone()));
+        }
         self.network.dice.under_way().await;
         let found = self.network.find(&self.client, &self.destination).filter(|found| !found.process.has_crashed());
         let Some(Endpoint { process, server }) = found else {
@@ -143,6 +169,19 @@ impl Connection {
             return Err("the connection was closed".into());
         }
         Ok(answer)
+    }
+}
+
+impl Connection {
+    /// Delivers the copy of a request, whose answer nobody waits for.
+    async fn deliver_copy(self, request: Request<Full<Bytes>>) {
+        self.network.dice.under_way().await;
+        let found = self.network.find(&self.client, &self.destination).filter(|found| !found.process.has_crashed());
+        let Some(Endpoint { process, server }) = found else { return };
+        let (answer, answered) = oneshot::channel();
+        process.spawn(serve(server, request, self.user.clone(), answer));
+        // It is served to the end, unless it is a watch.
+        let _ = tokio::time::timeout(COPY_LIVES, answered).await;
     }
 }
 

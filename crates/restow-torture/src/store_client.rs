@@ -2,6 +2,7 @@
 
 use crate::checks::{Checker, WritingProcess};
 use crate::dice::Dice;
+use crate::triggers::{Trigger, Triggers};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use restow_host::simulated::Process;
@@ -15,6 +16,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// A cut that nobody has to mind.
+const SHORT: Duration = Duration::from_secs(4);
+/// How long an identity lease lasts.
+const LEASE: Duration = Duration::from_secs(10);
 /// How long a call waits for a store that cannot be reached.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -27,6 +32,10 @@ pub enum TxnFault {
     LoseAnswer,
     /// The caller gives up, and it is applied this much later.
     ApplyLate(Duration),
+    /// It is under way for so long, and the caller waits.
+    ArriveLate(Duration),
+    /// It is applied, the answer is under way for so long, and the caller waits.
+    AnswerLate(Duration),
     /// The server crashes before it is sent.
     CrashBefore,
     /// The server crashes after it was applied.
@@ -44,6 +53,9 @@ pub(crate) struct Link {
 struct LinkState {
     cut_until: Option<Instant>,
     watches_stall_until: Option<Instant>,
+    slow_until: Option<Instant>,
+    /// When nothing passed for the last time, for longer than [`SHORT`].
+    disturbed: Option<Instant>,
     /// How often the watches were broken.
     broken: u64,
     /// How many transactions pass before the fault.
@@ -57,8 +69,27 @@ impl Link {
 
     /// Nothing passes for so long.
     pub(crate) fn cut(&self, time: Duration) {
-        self.state().cut_until = Some(Instant::now() + time);
+        let mut state = self.state();
+        state.cut_until = Some(Instant::now() + time);
+        if time > SHORT {
+            state.disturbed = state.cut_until;
+        }
+        drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Every message is slow for so long.
+    pub(crate) fn slow_down(&self, time: Duration) {
+        self.state().slow_until = Some(Instant::now() + time);
+    }
+
+    fn is_slow(&self) -> bool {
+        self.state().slow_until.is_some_and(|until| until > Instant::now())
+    }
+
+    /// Whether it was not cut for long in this time.
+    fn undisturbed_for(&self, time: Duration) -> bool {
+        self.state().disturbed.is_none_or(|until| until + time < Instant::now())
     }
 
     /// Watches deliver nothing for so long.
@@ -81,8 +112,8 @@ impl Link {
     /// Everything works again.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
-        let broken = state.broken;
-        *state = LinkState { broken, ..LinkState::default() };
+        let disturbed = state.disturbed.map(|until| until.min(Instant::now()));
+        *state = LinkState { broken: state.broken, disturbed, ..LinkState::default() };
         drop(state);
         self.changed.notify_waiters();
     }
@@ -133,11 +164,27 @@ pub(crate) struct StoreClient {
     pub(crate) link: Arc<Link>,
     pub(crate) dice: Arc<Dice>,
     pub(crate) checker: Arc<Checker>,
+    pub(crate) triggers: Arc<Triggers>,
 }
 
 impl StoreClient {
-    fn apply(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.checker.transaction(&self.store, Some(self.writer), txn)
+    /// Waits as long as a message is under way.
+    async fn travel(&self) {
+        self.dice.under_way().await;
+        if self.link.is_slow() {
+            self.dice.slowly_under_way().await;
+        }
+    }
+
+    /// The process as it is now, when it decides to write.
+    fn writer(&self) -> WritingProcess {
+        let is_observant = self.link.undisturbed_for(LEASE) && self.process.ran_for(LEASE);
+        WritingProcess { is_observant, ..self.writer }
+    }
+
+    fn fire_triggers(&self, txn: &Txn) {
+        let triggers = txn.then.iter().filter_map(|mutation| Trigger::of_key(mutation.key().as_bytes()));
+        triggers.for_each(|trigger| self.triggers.fire(trigger));
     }
 
     async fn crash(&self) -> ! {
@@ -149,10 +196,10 @@ impl StoreClient {
 #[async_trait]
 impl Store for StoreClient {
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.dice.under_way().await;
+        self.travel().await;
         self.link.pass().await?;
         let found = self.store.read(|model| model.range(&request));
-        self.dice.under_way().await;
+        self.travel().await;
         found
     }
 
@@ -161,12 +208,17 @@ impl Store for StoreClient {
         if fault == Some(TxnFault::CrashBefore) {
             self.crash().await;
         }
-        self.dice.under_way().await;
+        self.fire_triggers(&txn);
+        let writer = self.writer();
+        self.travel().await;
+        if let Some(TxnFault::ArriveLate(late)) = fault {
+            tokio::time::sleep(late).await;
+        }
         self.link.pass().await?;
         match fault {
             Some(TxnFault::Refuse) => return Err(StoreError::Unavailable("the connection was refused".into())),
             Some(TxnFault::ApplyLate(late)) => {
-                let (store, writer, checker) = (self.store.clone(), self.writer, self.checker.clone());
+                let (store, checker) = (self.store.clone(), self.checker.clone());
                 tokio::spawn(async move {
                     tokio::time::sleep(late).await;
                     // Nobody waits for the outcome any more.
@@ -177,16 +229,17 @@ impl Store for StoreClient {
             }
             _ => {}
         }
-        let outcome = self.apply(txn);
+        let outcome = self.checker.transaction(&self.store, Some(writer), txn);
         match fault {
             Some(TxnFault::CrashAfter) => self.crash().await,
+            Some(TxnFault::AnswerLate(late)) => tokio::time::sleep(late).await,
             Some(TxnFault::LoseAnswer) => {
-                self.dice.under_way().await;
+                self.travel().await;
                 return Err(StoreError::OutcomeUnknown("the connection was closed".into()));
             }
             _ => {}
         }
-        self.dice.under_way().await;
+        self.travel().await;
         // What is cut off now has been applied.
         match self.link.pass().await {
             Ok(()) => outcome,
@@ -195,7 +248,7 @@ impl Store for StoreClient {
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
-        self.dice.under_way().await;
+        self.travel().await;
         self.link.pass().await?;
         let watch = self.store.watch(request).await?;
         let broken = self.link.state().broken;
@@ -213,13 +266,13 @@ impl Store for StoreClient {
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.dice.under_way().await;
+        self.travel().await;
         self.link.pass().await?;
         self.store.compact(revision).await
     }
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {
-        self.dice.under_way().await;
+        self.travel().await;
         self.link.pass().await?;
         self.store.status().await
     }

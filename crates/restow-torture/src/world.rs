@@ -7,23 +7,26 @@ pub(crate) mod convergence;
 mod server;
 pub(crate) mod setup;
 pub(crate) mod user;
+pub(crate) mod webhooks;
 
 use crate::checks::{Checker, Rule, Violation};
 use crate::dice::Dice;
 use crate::network::Network;
 use crate::panics::panics;
-use crate::plan::{Event, Plan, Shape};
+use crate::plan::{Event, Plan, PlannedEvent, Shape, Voting};
 use crate::story::{Statistics, StoryLine, Telling};
+use crate::triggers::Triggers;
 use actions::Actions;
 use controller::ControllerSlot;
 use restow_store::conformance::{Model, ModelStore};
 use server::ServerSlot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use user::User;
+use webhooks::Webhooks;
 
 /// How long everything may take to settle after the last fault.
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);
@@ -55,6 +58,10 @@ pub(crate) struct World {
     pub(crate) servers: Vec<Arc<ServerSlot>>,
     pub(crate) controllers: Vec<Arc<ControllerSlot>>,
     pub(crate) shape: Shape,
+    pub(crate) triggers: Arc<Triggers>,
+    pub(crate) webhooks: Arc<Webhooks>,
+    /// How many users came to create objects at the same moment.
+    pub(crate) crowd: AtomicUsize,
     /// Whether the plan is over.
     pub(crate) is_over: AtomicBool,
 }
@@ -92,6 +99,9 @@ pub(crate) async fn live(plan: &Plan, telling: Telling, prepared: Prepared) -> R
     tokio::select! {
         biased;
         () = world.violated() => {}
+        () = world.dice.too_many.notified() => {
+            world.checker.violated(Rule::ItGetsThere, "messages are sent without end".to_owned());
+        }
         () = lived => {}
     }
     for panic in panics() {
@@ -106,14 +116,18 @@ pub(crate) async fn live(plan: &Plan, telling: Telling, prepared: Prepared) -> R
 impl World {
     fn new(plan: &Plan, telling: Telling) -> Arc<Self> {
         let dice = Arc::new(Dice::new(plan.seed));
+        let triggers = Arc::<Triggers>::default();
         let names: BTreeMap<usize, String> =
             (0..plan.shape.servers).map(|number| (number, server::identity(number))).collect();
         Arc::new(World {
             seed: plan.seed,
             store: Arc::new(ModelStore::default()),
-            network: Network::new(dice.clone()),
+            network: Network::new(dice.clone(), triggers.clone()),
+            triggers,
+            webhooks: Webhooks::new(dice.clone()),
+            crowd: AtomicUsize::new(0),
             dice,
-            checker: Checker::new(names, telling),
+            checker: Checker::new(names, plan.shape.voting == Voting::Strict, telling),
             servers: (0..plan.shape.servers).map(|number| Arc::new(ServerSlot::new(number))).collect(),
             controllers: (0..plan.shape.controllers).map(|number| Arc::new(ControllerSlot::new(number))).collect(),
             shape: plan.shape,
@@ -139,15 +153,38 @@ impl World {
         let began = Instant::now();
         for planned in &plan.events {
             tokio::time::sleep_until(began + planned.at).await;
-            self.checker.tell(|| format!("EVENT {planned}"));
-            self.checker.count(|statistics| statistics.events += 1);
-            self.carry_out(planned.event);
+            self.happens(*planned);
         }
         tokio::time::sleep_until(began + plan.duration).await;
     }
 
+    /// Carries out an event, now or when the moment has come that it waits for.
+    fn happens(self: &Arc<Self>, planned: PlannedEvent) {
+        let world = self.clone();
+        let happen = move || {
+            world.checker.tell(|| format!("EVENT {planned}"));
+            world.checker.count(|statistics| statistics.events += 1);
+            world.carry_out(planned.event);
+        };
+        let Some(trigger) = planned.after else { return happen() };
+        let world = self.clone();
+        tokio::spawn(async move {
+            world.triggers.wait_for(trigger).await;
+            if !world.is_over.load(Ordering::Relaxed) {
+                happen();
+            }
+        });
+    }
+
     /// Ends all faults and waits until everything has settled.
     async fn settle(self: &Arc<Self>) {
+        let settled = tokio::time::timeout(2 * SETTLES_WITHIN, self.heal_and_wait()).await;
+        if settled.is_err() {
+            self.checker.violated(Rule::ItGetsThere, "the CRD or a namespace cannot be created again".to_owned());
+        }
+    }
+
+    async fn heal_and_wait(self: &Arc<Self>) {
         self.checker.tell(|| "all faults end".to_owned());
         self.is_over.store(true, Ordering::Relaxed);
         for server in &self.servers {
@@ -156,6 +193,7 @@ impl World {
         for controller in &self.controllers {
             controller.heal(self);
         }
+        self.webhooks.heal();
         self.actions().restore_crd_and_namespace().await;
         self.wait_until_settled().await;
     }
@@ -202,6 +240,12 @@ impl World {
             Event::ReportsOff(number) => server(number).restart_as(self, |kind| kind.reports = false),
             Event::ReportsOn(number) => server(number).restart_as(self, |kind| kind.reports = true),
             Event::Cut(number, pause) => server(number).link.cut(pause),
+            Event::Outage(pause) => self.servers.iter().for_each(|server| server.link.cut(pause)),
+            Event::Slow(number, pause) => server(number).link.slow_down(pause),
+            Event::DoubleRequests(pause) => self.network.double_requests(pause),
+            Event::Webhooks(fault, pause) => self.webhooks.misbehave(fault, pause),
+            Event::CreateAtOnce(crowd) => User::create_at_once(self, crowd),
+            Event::SpoilElection => drop(tokio::spawn(actions.spoil_election())),
             Event::StallWatches(number, pause) => server(number).link.stall_watches(pause),
             Event::BreakWatches(number) => server(number).link.break_watches(),
             Event::Transaction(number, skipped, fault) => server(number).link.fault_after(skipped, fault),

@@ -97,8 +97,10 @@ fn read(root: &Path) -> Result<List> {
 
 /// Copies the sources and makes all changes in the copy.
 fn plant(root: &Path, copy: &Path, list: &List) -> Result<()> {
+    // What is changed in the copy is written below, and only if it differs: else all of it would be compiled again.
+    let changed: Vec<PathBuf> = list.changes.iter().map(|change| root.join(&change.file)).collect();
     for name in COPIED {
-        copy_newer(&root.join(name), &copy.join(name))?;
+        copy_newer(&root.join(name), &copy.join(name), &changed)?;
     }
     for change in &list.changes {
         let text = fs::read_to_string(root.join(&change.file))?;
@@ -127,17 +129,19 @@ fn switched(text: &str, list: &List) -> Result<String> {
     Ok(switched)
 }
 
-/// Copies files that differ, so that nothing is compiled without need.
-fn copy_newer(from: &Path, to: &Path) -> Result<()> {
+/// Copies files that differ, but for some, so that nothing is compiled without need.
+fn copy_newer(from: &Path, to: &Path, but: &[PathBuf]) -> Result<()> {
     if from.is_dir() {
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
-            copy_newer(&from.join(&name), &to.join(&name))?;
+            copy_newer(&from.join(&name), &to.join(&name), but)?;
         }
         return Ok(());
     }
+    if but.iter().any(|other| other == from) {
+        return Ok(());
+    }
     let bytes = fs::read(from)?;
-    // What was changed in the copy is written again below.
     if fs::read(to).ok().as_ref() != Some(&bytes) {
         fs::create_dir_all(to.parent().context("a file has a folder")?)?;
         fs::write(to, bytes)?;
@@ -147,6 +151,7 @@ fn copy_newer(from: &Path, to: &Path) -> Result<()> {
 
 fn write_if_other(path: &Path, text: &str) -> Result<()> {
     if fs::read_to_string(path).ok().as_deref() != Some(text) {
+        fs::create_dir_all(path.parent().context("a file has a folder")?)?;
         fs::write(path, text)?;
     }
     Ok(())

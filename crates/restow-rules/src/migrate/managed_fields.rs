@@ -36,8 +36,8 @@ pub fn staying(group: &str, versions: &[VersionView], storage_version: &str) -> 
 
 /// The entries, with those of other versions moved to `target`; `None` if there is nothing to move.
 ///
-/// An entry with the same identity at the target (manager, operation, subresource and time) is merged with it, because
-/// identities have to be unique.
+/// An entry with the same identity at the target (manager, operation and subresource) is merged with it, because identities
+/// have to be unique: of two entries with the same one, an API server keeps only the last.
 pub fn moved(entries: &[Value], staying: &BTreeSet<String>, target: &str) -> Option<Vec<Value>> {
     let names_a_going_version =
         |entry: &Value| entry["apiVersion"].as_str().is_some_and(|version| !staying.contains(version));
@@ -51,18 +51,22 @@ pub fn moved(entries: &[Value], staying: &BTreeSet<String>, target: &str) -> Opt
             entry["apiVersion"] = Value::from(target);
         }
         match result.iter_mut().find(|other| is_twin(other, &entry)) {
-            Some(twin) => unite(&mut twin["fieldsV1"], &entry["fieldsV1"]),
+            Some(twin) => {
+                unite(&mut twin["fieldsV1"], &entry["fieldsV1"]);
+                // Both are in RFC 3339, in UTC.
+                if twin["time"].as_str() < entry["time"].as_str() {
+                    twin["time"] = entry["time"].take();
+                }
+            }
             None => result.push(entry),
         }
     }
     Some(result)
 }
 
-/// Whether both entries have the same identity. For Apply the time does not count.
+/// Whether both entries have the same identity. The time is not part of it.
 fn is_twin(one: &Value, other: &Value) -> bool {
-    let same = |field: &str| one[field] == other[field];
-    let same_time = same("time") || one["operation"] == "Apply";
-    same("manager") && same("operation") && same("subresource") && same("apiVersion") && same_time
+    ["manager", "operation", "subresource", "apiVersion"].iter().all(|field| one[*field] == other[*field])
 }
 
 /// Adds the paths of `more` to `paths`.
@@ -114,9 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn updates_of_different_times_stay_apart() {
-        let update = |time: &str| json!({"manager": "a", "operation": "Update", "apiVersion": "x.io/v1", "time": time});
-        let moved = moved(&[update("1"), update("2")], &BTreeSet::new(), "x.io/v2").unwrap();
-        assert_eq!(moved.len(), 2);
+    fn updates_of_different_times_have_the_same_identity() {
+        let update = |version: &str, time: &str, fields: Value| json!({"manager": "a", "operation": "Update", "apiVersion": version, "time": time, "fieldsV1": fields});
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let (size, color) = (json!({"f:size": {}}), json!({"f:color": {}}));
+        let staying = BTreeSet::from(["x.io/v2".to_owned()]);
+        let both = json!({"f:size": {}, "f:color": {}});
+        for (first, second) in [(early, late), (late, early)] {
+            let entries = [update("x.io/v1", first, size.clone()), update("x.io/v2", second, color.clone())];
+            assert_eq!(moved(&entries, &staying, "x.io/v2"), Some(vec![update("x.io/v2", late, both.clone())]));
+        }
+        let status = json!({"manager": "a", "operation": "Update", "apiVersion": "x.io/v2", "subresource": "status"});
+        assert_eq!(moved(&[update("x.io/v1", early, size), status], &staying, "x.io/v2").unwrap().len(), 2);
     }
 }

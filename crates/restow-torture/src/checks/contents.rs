@@ -37,6 +37,13 @@ pub(crate) struct Reports {
     pub(crate) common: Option<String>,
 }
 
+/// The election of a storage version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Election {
+    selected: String,
+    votes: BTreeMap<String, String>,
+}
+
 /// Who wrote an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer<'w> {
@@ -53,6 +60,8 @@ pub(crate) struct Contents {
     /// How many objects of a resource are stored in a version.
     versions: BTreeMap<String, BTreeMap<String, usize>>,
     reports: BTreeMap<String, Reports>,
+    /// The versions that servers voted for.
+    elections: BTreeMap<String, Election>,
     /// When the reports about a resource last changed.
     reports_changed: BTreeMap<String, Revision>,
     /// The revision at which a migration began to run.
@@ -63,6 +72,7 @@ pub(crate) struct Contents {
     pub(super) migrations: u64,
 }
 
+const ELECTIONS: &str = "kube-apiserver.internal.k8s.io.storageversions";
 pub(crate) const STORAGE_VERSIONS: &str = "internal.apiserver.k8s.io.storageversions";
 pub(crate) const CRDS: &str = "apiextensions.k8s.io.customresourcedefinitions";
 pub(crate) const MIGRATIONS: &str = "migration.k8s.io.storageversionmigrations";
@@ -89,10 +99,15 @@ impl ObjectKey {
         Some(ObjectKey::new(&format!("{group}.{plural}"), namespace, name))
     }
 
+    /// Whether it is the key of an identity lease, if a server has its name.
+    pub(crate) fn is_identity_lease(&self) -> bool {
+        self.resource == LEASES && self.namespace == "kube-system"
+    }
+
     /// Whether a server has to write such an object before it can report anything.
     pub(crate) fn precedes_reports(&self) -> bool {
         self.resource == STORAGE_VERSIONS
-            || self.resource == LEASES && self.namespace == "kube-system"
+            || self.is_identity_lease()
             || self.resource.starts_with("kube-apiserver.internal.k8s.io.")
     }
 }
@@ -148,6 +163,15 @@ impl Reports {
         let by_server = entries.map(|entry| (text(&entry["apiServerID"]), text(&entry["encodingVersion"]))).collect();
         let common = object["status"]["commonEncodingVersion"].as_str().map(str::to_owned);
         Reports { by_server, common }
+    }
+}
+
+impl Election {
+    fn of(object: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let votes = object["candidateVersions"].as_array().into_iter().flatten();
+        let votes = votes.map(|vote| (text(&vote["apiServerID"]), text(&vote["preferredVersion"]))).collect();
+        Election { selected: text(&object["selectedVersion"]), votes }
     }
 }
 
@@ -243,6 +267,7 @@ impl Contents {
                 self.take_reports(&key.name, revision, after.as_ref());
                 Vec::new()
             }
+            (ELECTIONS, after) => self.take_election(&key.name, after.as_ref()),
             (CRDS, Some(crd)) => self.check_stored_versions_of(&key.name, &crd.value),
             (MIGRATIONS, Some(migration)) => self.check_migration(&key.name, &migration.value, revision),
             (STATES, Some(state)) => {
@@ -265,6 +290,38 @@ impl Contents {
             self.reports_changed.insert(resource.to_owned(), revision);
         }
         self.reports.insert(resource.to_owned(), reports);
+    }
+
+    /// Takes up an election: another version is selected only if all servers that can vote prefer it.
+    fn take_election(&mut self, resource: &str, after: Option<&StoredObject>) -> Vec<Finding> {
+        let election = after.map(|object| Election::of(&object.value)).unwrap_or_default();
+        let before = self.elections.insert(resource.to_owned(), election.clone()).unwrap_or_default();
+        let is_same = |one: &str, other: &str| one.is_empty() || other.is_empty() || one == other;
+        // What a user wrote is no result of an election.
+        if is_same(&before.selected, &election.selected) || self.is_spoiled(&before, &election) {
+            return Vec::new();
+        }
+        let lives = |server: &str| self.objects.contains_key(&ObjectKey::new(LEASES, "kube-system", server));
+        let is_against = |(server, preferred): &(&String, &String)| **preferred != election.selected && lives(server);
+        let against: Vec<(&String, &String)> = election.votes.iter().filter(is_against).collect();
+        if against.is_empty() {
+            return Vec::new();
+        }
+        let words =
+            format!("{} is selected for {resource}, and servers prefer another: {against:?}", election.selected);
+        vec![(Rule::AgreementIsTrue, words)]
+    }
+
+    /// Whether only the selection was changed, which no server does.
+    fn is_spoiled(&self, before: &Election, after: &Election) -> bool {
+        before.votes == after.votes
+    }
+
+    /// With the strict guarantee a server that votes writes nothing but the selected version.
+    pub(crate) fn check_selected(&self, key: &ObjectKey, object: &StoredObject, server: &str) -> Option<Finding> {
+        let selected = self.elections.get(&key.resource).map(|election| &election.selected)?;
+        let words = || format!("{server} wrote {key} in {}, and {selected} is selected", object.version);
+        (!selected.is_empty() && *selected != object.version).then(|| (Rule::AgreementIsTrue, words()))
     }
 
     /// The CRD of a resource.

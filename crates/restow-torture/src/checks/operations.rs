@@ -3,9 +3,10 @@
 
 use super::contents::{Contents, ObjectKey, StoredObject};
 use super::{Finding, Rule};
+use crate::world::webhooks::ANNOTATION;
 use restow_store::Revision;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An operation of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,6 +181,9 @@ fn unrequested(key: &ObjectKey, before: &Value, after: &Value) -> Vec<Finding> {
     let cleaned = |object: &Value| {
         let mut object = object.clone();
         object["apiVersion"] = Value::Null;
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(ANNOTATION);
+        }
         for field in [
             "managedFields",
             "resourceVersion",
@@ -195,12 +199,41 @@ fn unrequested(key: &ObjectKey, before: &Value, after: &Value) -> Vec<Finding> {
         }
         object
     };
+    let lost: Vec<String> = owned_fields(before).difference(&owned_fields(after)).cloned().collect();
+    if !lost.is_empty() {
+        let words = format!("managedFields of {key} have lost {lost:?}, and nobody asked for it");
+        return vec![(Rule::OnlyRequestedChanges, words)];
+    }
     let (before, after) = (cleaned(before), cleaned(after));
     if before == after {
         return Vec::new();
     }
     let words = format!("{key} was changed, and nobody asked for it: {before} became {after}");
     vec![(Rule::OnlyRequestedChanges, words)]
+}
+
+/// Who owns which fields, without those that the server takes away by itself.
+fn owned_fields(object: &Value) -> BTreeSet<String> {
+    let mut owned = BTreeSet::new();
+    for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        let owner = format!("{} {} {}", entry["manager"], entry["operation"], entry["subresource"]);
+        add_fields(&owner, &entry["fieldsV1"], &mut owned);
+    }
+    owned
+}
+
+fn add_fields(path: &str, fields: &Value, owned: &mut BTreeSet<String>) {
+    for (name, below) in fields.as_object().into_iter().flatten() {
+        if ["f:ownerReferences", "f:finalizers", "f:webhook"].contains(&name.as_str()) {
+            continue;
+        }
+        // A field without fields below it is owned itself; with such fields, a dot says so.
+        let path = if name == "." { path.to_owned() } else { format!("{path} {name}") };
+        add_fields(&path, below, owned);
+        if below.as_object().is_none_or(serde_json::Map::is_empty) {
+            owned.insert(path);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -76,6 +76,17 @@ impl Actions {
         }
     }
 
+    /// Deletes an object, and tries until it is gone.
+    pub(crate) async fn remove(&self, path: &str) {
+        loop {
+            let answer = self.send("DELETE", path, None).await;
+            if answer.is_some_and(|answer| [200, 404].contains(&answer.code)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     /// Changes the CRD, and tries again after conflicts.
     async fn change_crd(&self, change: impl Fn(&mut Vec<Value>)) {
         let path = format!("{CRDS}/{CRD}");
@@ -122,11 +133,12 @@ impl Actions {
         let key = ObjectKey::new("apiextensions.k8s.io.customresourcedefinitions", "", CRD);
         self.delete(key, &format!("{CRDS}/{CRD}")).await;
         tokio::time::sleep(pause).await;
-        self.create(CRDS, &setup::crd()).await;
+        self.create(CRDS, &setup::crd_of(self.world.shape)).await;
     }
 
     pub(crate) async fn delete_lease(self, identity: String) {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{identity}");
+        self.world.checker.lease_may_be_deleted(&identity);
         let _ = self.send("DELETE", &path, None).await;
     }
 
@@ -144,6 +156,17 @@ impl Actions {
     pub(crate) async fn delete_report(self) {
         let path = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.com.widgets";
         let _ = self.send("DELETE", path, None).await;
+    }
+
+    /// Writes nonsense into the election of a resource whose version differs between the releases.
+    pub(crate) async fn spoil_election(self) {
+        let name = "discovery.k8s.io.endpointslices";
+        let path = format!("/apis/kube-apiserver.internal.k8s.io/v1alpha1/storageversions/{name}");
+        let Some(mut found) = self.send("GET", &path, None).await else { return };
+        let before = found.body["selectedVersion"].as_str().unwrap_or_default();
+        let other = if before.ends_with("/v1") { "discovery.k8s.io/v1beta1" } else { "discovery.k8s.io/v1" };
+        found.body["selectedVersion"] = other.into();
+        let _ = self.send("PUT", &path, Some(&found.body)).await;
     }
 
     pub(crate) async fn ask_for_migration(self) {
@@ -183,7 +206,7 @@ impl Actions {
 
     /// What users may have deleted is there again.
     pub(crate) async fn restore_crd_and_namespace(self) {
-        self.create_again(CRDS, &setup::crd()).await;
+        self.create_again(CRDS, &setup::crd_of(self.world.shape)).await;
         for name in [NAMESPACE, LIMITED] {
             self.create_again("/api/v1/namespaces", &setup::namespace(name)).await;
         }

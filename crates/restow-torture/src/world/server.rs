@@ -2,6 +2,7 @@
 
 use super::World;
 use crate::checks::WritingProcess;
+use crate::plan::Voting;
 use crate::store_client::{Link, StoreClient};
 use jiff::SignedDuration;
 use restow_api::GroupVersion;
@@ -35,6 +36,7 @@ const RESOURCES: &[&str] = &[
     "customresourcedefinitions.apiextensions.k8s.io",
     "endpointslices.discovery.k8s.io",
     "leases.coordination.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
     "namespaces",
     "resourcequotas",
     "services",
@@ -42,6 +44,7 @@ const RESOURCES: &[&str] = &[
     "storageversions.kube-apiserver.internal.k8s.io",
     "validatingadmissionpolicies.admissionregistration.k8s.io",
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
 ];
 
 /// What a server is started as.
@@ -250,12 +253,14 @@ async fn start(
 ) -> Result<(), ApiError> {
     let store = StoreClient {
         store: world.store.clone(),
-        writer: WritingProcess { server: slot.number, reports: kind.reports },
+        writer: WritingProcess { server: slot.number, reports: kind.reports, is_observant: false },
         process: process.clone(),
         link: slot.link.clone(),
         dice: world.dice.clone(),
         checker: world.checker.clone(),
+        triggers: world.triggers.clone(),
     };
+    process.set_outbound(world.webhooks.clone());
     let server = ApiServer::new(config(store, slot.number, kind, world.shape.voting)?).await?;
     if !slot.state().process.as_ref().is_some_and(|last| Arc::ptr_eq(last, &process)) {
         return Err(ApiError::Internal("another process listens at this address".to_owned()));
@@ -266,20 +271,22 @@ async fn start(
     Ok(())
 }
 
-fn config(store: StoreClient, number: usize, kind: ServerKind, voting: bool) -> Result<ServerConfig, ApiError> {
+fn config(store: StoreClient, number: usize, kind: ServerKind, voting: Voting) -> Result<ServerConfig, ApiError> {
     let gates = match (kind.reports, voting) {
         (false, _) => "StorageVersionAPI=false",
-        (true, false) => "",
-        (true, true) => "StorageVersionVoting=true",
+        (true, Voting::No) => "",
+        (true, Voting::Strict | Voting::Loose) => "StorageVersionVoting=true",
     };
     let invalid = |what: String| ApiError::Internal(what);
     let gates: Gates = gates.parse().map_err(|error| invalid(format!("{error}")))?;
     let identity = identity(number).parse().map_err(|error| invalid(format!("{error}")))?;
     let release = if kind.newer { NEWER } else { OLDER };
     let release = release.parse().map_err(|error| invalid(format!("{error}")))?;
-    let storage_versions = match voting && kind.reports {
-        true => StorageVersions::Vote(Guarantee::Strict),
-        false => StorageVersions::Report,
+    let storage_versions = match voting {
+        _ if !kind.reports => StorageVersions::Report,
+        Voting::No => StorageVersions::Report,
+        Voting::Strict => StorageVersions::Vote(Guarantee::Strict),
+        Voting::Loose => StorageVersions::Vote(Guarantee::Loose),
     };
     let mut agreement = AgreementConfig::new(identity, "host", &gates);
     agreement.storage_versions = storage_versions;

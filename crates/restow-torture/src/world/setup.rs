@@ -1,7 +1,9 @@
 //! The objects that exist before anything happens.
 
+use super::webhooks;
 use super::{LIMITED, NAMESPACE, World};
 use crate::network::Destination;
+use crate::plan::Shape;
 use kube::Client;
 use restow_store::{Key, RangeRequest, Txn};
 use serde_json::{Value, json};
@@ -12,6 +14,15 @@ use std::time::Duration;
 pub(crate) const CRD: &str = "widgets.example.com";
 /// The versions that the CRD has at the beginning.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1"];
+
+/// The CRD as it is created in a world of this shape.
+pub(crate) fn crd_of(shape: Shape) -> Value {
+    let mut crd = crd();
+    if shape.webhooks {
+        crd["spec"]["conversion"] = webhooks::conversion();
+    }
+    crd
+}
 
 /// The CRD as it is created, with its first version stored.
 pub(crate) fn crd() -> Value {
@@ -30,7 +41,11 @@ pub(crate) fn crd() -> Value {
 /// A version of the CRD.
 pub(crate) fn version(name: &str, storage: bool) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
+    // What names a deprecated version in managedFields is moved to another one by migrations.
+    let deprecated = name == VERSIONS[0];
+    json!({
+        "name": name, "served": true, "storage": storage, "deprecated": deprecated, "schema": {"openAPIV3Schema": schema},
+    })
 }
 
 /// A namespace.
@@ -49,11 +64,20 @@ pub(crate) async fn create_objects(world: &Arc<World>) {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": LIMITED},
         "spec": {"hard": {"count/configmaps": "4"}},
     });
-    actions.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd()).await;
+    actions.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd_of(world.shape)).await;
     for name in [NAMESPACE, LIMITED] {
         actions.create("/api/v1/namespaces", &namespace(name)).await;
     }
     actions.create(&format!("/api/v1/namespaces/{LIMITED}/resourcequotas"), &quota).await;
+    if !world.shape.guarded {
+        let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+        actions.remove(&format!("{bindings}/storage-version-guard.restow.dev")).await;
+    }
+    if world.shape.webhooks {
+        for (collection, configuration) in webhooks::configurations() {
+            actions.create(collection, &configuration).await;
+        }
+    }
 }
 
 /// Removes the locks of leaders, which expire when nobody renews them: in a copy of the store nothing expires.

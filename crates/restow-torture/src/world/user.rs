@@ -4,6 +4,7 @@ use super::actions::{Answer, request};
 use super::{LIMITED, NAMESPACE, World};
 use crate::checks::{ObjectKey, Outcome};
 use crate::network::{Connection, Destination};
+use crate::plan::Crowd;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -31,6 +32,12 @@ pub(crate) struct Kind {
     pub(crate) namespace: &'static str,
     pub(crate) names: usize,
     pub(crate) body: fn(&mut StdRng) -> Value,
+}
+
+impl Kind {
+    fn name(&self, number: usize) -> String {
+        format!("{}-{number}", self.kind.to_lowercase())
+    }
 }
 
 pub(crate) const WIDGETS: Kind = Kind {
@@ -98,6 +105,19 @@ impl User {
         }
     }
 
+    /// Lets many users create different objects of a kind at the same moment.
+    pub(crate) fn create_at_once(world: &Arc<World>, crowd: Crowd) {
+        let kind = match crowd {
+            Crowd::ConfigMaps => &CONFIG_MAPS,
+            Crowd::Services => &SERVICES,
+        };
+        for number in 0..kind.names {
+            let mut user = User::new(world, 1_000 + world.crowd.fetch_add(1, Ordering::Relaxed));
+            let key = ObjectKey::new(kind.resource, kind.namespace, &kind.name(number));
+            tokio::spawn(async move { user.create(kind, &key).await });
+        }
+    }
+
     /// Writes until the plan is over.
     pub(crate) async fn write_until_the_end(mut self) {
         while !self.world.is_over.load(Ordering::Relaxed) {
@@ -114,7 +134,7 @@ impl User {
             8 => &CONFIG_MAPS,
             _ => &SERVICES,
         };
-        let name = format!("{}-{}", kind.kind.to_lowercase(), self.random.random_range(0..kind.names));
+        let name = kind.name(self.random.random_range(0..kind.names));
         let key = ObjectKey::new(kind.resource, kind.namespace, &name);
         match self.random.random_range(0..10) {
             0 if kind.resource == WIDGETS.resource => self.create_dependent(&key).await,
