@@ -75,11 +75,24 @@ fn unite(paths: &mut Value, more: &Value) {
     if !paths.is_object() {
         *paths = Value::Object(Map::new());
     }
-    if let Value::Object(paths) = paths {
-        for (name, below) in more {
-            unite(paths.entry(name).or_insert_with(|| Value::Object(Map::new())), below);
+    let Value::Object(paths) = paths else { return };
+    for (name, below) in more {
+        match paths.get_mut(name) {
+            Some(known) => {
+                // A field without fields below it is owned itself. With such fields, a dot says so.
+                let is_owned = is_empty(known) != is_empty(below);
+                unite(known, below);
+                if let (true, Value::Object(known)) = (is_owned, known) {
+                    known.insert(".".to_owned(), Value::Object(Map::new()));
+                }
+            }
+            None => drop(paths.insert(name.clone(), below.clone())),
         }
     }
+}
+
+fn is_empty(fields: &Value) -> bool {
+    fields.as_object().is_none_or(Map::is_empty)
 }
 
 #[cfg(test)]
@@ -127,6 +140,13 @@ mod tests {
         for (first, second) in [(early, late), (late, early)] {
             let entries = [update("x.io/v1", first, size.clone()), update("x.io/v2", second, color.clone())];
             assert_eq!(moved(&entries, &staying, "x.io/v2"), Some(vec![update("x.io/v2", late, both.clone())]));
+        }
+        let (field, child) = (json!({"f:labels": {}}), json!({"f:labels": {"f:a": {}}}));
+        let field_and_child = json!({"f:labels": {".": {}, "f:a": {}}});
+        for (first, second) in [(&field, &child), (&child, &field)] {
+            let entries = [update("x.io/v1", early, first.clone()), update("x.io/v2", late, second.clone())];
+            let united = update("x.io/v2", late, field_and_child.clone());
+            assert_eq!(moved(&entries, &staying, "x.io/v2"), Some(vec![united]), "the field itself stays owned");
         }
         let status = json!({"manager": "a", "operation": "Update", "apiVersion": "x.io/v2", "subresource": "status"});
         assert_eq!(moved(&[update("x.io/v1", early, size), status], &staying, "x.io/v2").unwrap().len(), 2);
