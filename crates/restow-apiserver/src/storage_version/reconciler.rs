@@ -140,7 +140,8 @@ impl Reconciler<'_> {
         let Ok(changes) = watch_cache.subscribe(folder, KeyRange::prefix(folder), listed.revision) else {
             return Ok(None);
         };
-        let by_name: HashMap<&str, &Entry> = listed.entries.iter().map(|entry| (name_of(&entry.key), entry)).collect();
+        // In order: each observation draws a random number, and a simulation has to repeat.
+        let by_name: BTreeMap<&str, &Entry> = listed.entries.iter().map(|entry| (name_of(&entry.key), entry)).collect();
         self.agreement.disagreements.all().retain(|name, _| by_name.contains_key(name.as_str()));
         self.repairs_due.clear();
         if let RegistrationState::Registered(held_lease) = self.agreement.state() {
