@@ -2,7 +2,7 @@
 //! between them, and writers who record every request and answer. And one server on the embedded store.
 //!
 //! Processes are killed and suspended; links are cut, also in one direction, slow and lossy; disks are full; clocks jump; servers are
-//! upgraded and rolled back, and the CRD of the writers changes its storage version. One seed decides the faults. The history of the
+//! upgraded, rolled back and run without reports, and the CRD of the writers changes its storage version. One seed decides the faults. The history of the
 //! store is read from its first revision on and goes through the checks of the simulation.
 //!
 //! | file | what is in it |
@@ -11,7 +11,7 @@
 //! | `managed_process.rs`, `cluster.rs`, `balancer.rs` | the processes |
 //! | `plan.rs`, `faults.rs`, `member_loss.rs` | which faults happen when, and carrying them out |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
-//! | `history.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
+//! | `history.rs`, `silence.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
 mod admin;
@@ -31,6 +31,7 @@ mod observer;
 mod plan;
 mod report;
 pub mod sandbox;
+mod silence;
 mod told;
 mod wall_clock;
 mod watcher;
@@ -78,6 +79,13 @@ pub enum Stores {
 pub(crate) enum Release {
     Older,
     Newer,
+}
+
+/// Whether a server reports its storage versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reporting {
+    On,
+    Off,
 }
 
 /// Who is told how far a run is.

@@ -9,7 +9,7 @@ use super::network::Network;
 use super::plan::is_voting;
 use super::report::ProcessError;
 use super::wall_clock::{ClockLibrary, WallClock};
-use super::{ProcessOptions, Release};
+use super::{ProcessOptions, Release, Reporting};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     pub(crate) clocks: BTreeMap<Host, WallClock>,
     processes: BTreeMap<Host, ManagedProcess>,
     releases: Vec<Release>,
+    /// Which servers report their storage versions.
+    reporting: Vec<Reporting>,
     is_voting: bool,
     /// The members of etcd that joined an existing cluster.
     joined: Vec<bool>,
@@ -83,6 +85,7 @@ impl Cluster {
             clocks,
             processes: hosts.iter().map(process).collect(),
             releases: vec![Release::Older; options.servers],
+            reporting: vec![Reporting::On; options.servers],
             joined: vec![false; MEMBERS],
             is_voting: is_voting(options.seed),
             programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
@@ -188,6 +191,18 @@ impl Cluster {
         }
     }
 
+    /// Stops a server, so that it is started again with reports or without.
+    pub(crate) fn set_reporting(&mut self, server: usize, reporting: Reporting) {
+        if self.reporting[server] == reporting {
+            return;
+        }
+        self.reporting[server] = reporting;
+        self.history.count(|counts| counts.silences += u64::from(reporting == Reporting::Off));
+        if let Some(process) = self.processes.get_mut(&Host::Server(server)) {
+            process.stop();
+        }
+    }
+
     /// Starts what is to be started of these hosts, and notes what has ended by itself.
     pub(crate) fn tick(&mut self, which: impl Fn(Host) -> bool) -> Result<(), ProcessError> {
         let hosts: Vec<Host> = self.hosts().filter(|host| which(*host)).collect();
@@ -201,6 +216,9 @@ impl Cluster {
                 }
                 Todo::Start => {
                     let mut command = self.command(host);
+                    if let Host::Server(number) = host {
+                        self.history.server_starts(&host.to_string(), self.reporting[number]);
+                    }
                     if let Some(process) = self.processes.get_mut(&host) {
                         process.start(&mut command)?;
                         self.history.note(format!("{host} is started"));
@@ -235,6 +253,8 @@ impl Cluster {
         command.args(["--listen-peer-urls", &peer(number), "--initial-advertise-peer-urls", &peer(number)]);
         // Few entries between snapshots, so that a member that was away needs a snapshot.
         command.args(["--initial-cluster", &peers.join(","), "--snapshot-count", "500"]);
+        // Its disk is small.
+        command.args(["--max-wals", "2", "--max-snapshots", "2"]);
         command
     }
 
@@ -245,8 +265,10 @@ impl Cluster {
         command.args(["serve", "--listen", &self.address(host), "--etcd-endpoints", &urls.join(",")]);
         command.args(["--release", self.releases[number].name(), "--identity", &host.to_string()]);
         command.args(["--identity-lease-duration-seconds", "5", "--identity-lease-renew-seconds", "1"]);
-        if self.is_voting {
-            command.args(["--storage-versions", "vote"]);
+        match (self.reporting[number], self.is_voting) {
+            (Reporting::On, true) => drop(command.args(["--storage-versions", "vote"])),
+            (Reporting::On, false) => {}
+            (Reporting::Off, _) => drop(command.args(["--feature-gates", "StorageVersionAPI=false"])),
         }
         for (flag, file) in [
             ("--tls-cert-file", "server.crt"),

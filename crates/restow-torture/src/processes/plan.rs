@@ -32,6 +32,8 @@ pub(crate) enum Fault {
     Upgrade,
     /// All servers are replaced by ones of the older release, one after the other.
     RollBack,
+    /// A server is replaced by one that does not report its storage versions, for a while.
+    Silence(usize, Duration),
     /// An administrator makes the other version of the CRD its storage version.
     FlipStorageVersion,
     /// An administrator deletes the identity lease of a server.
@@ -137,7 +139,8 @@ fn fault(random: &mut StdRng, servers: usize) -> Fault {
     let pause = pause(random);
     let jump = [-7200, -60, -15, 0, 15, 60, 7200][random.random_range(0..7)];
     match random.random_range(0..100) {
-        0..14 => Fault::Kill(Host::Server(server), pause),
+        0..12 => Fault::Kill(Host::Server(server), pause),
+        12..14 => Fault::Silence(server, Duration::from_millis(random.random_range(4_000..25_000))),
         14..22 => Fault::Pause(Host::Server(server), pause),
         // Longer than its lease lasts: it wakes with requests under way after it was collected.
         22..30 => Fault::Pause(Host::Server(server), Duration::from_millis(random.random_range(6_000..12_000))),

@@ -60,8 +60,10 @@ pub struct Counts {
     pub pauses: u64,
     /// Partitions of the network.
     pub partitions: u64,
-    /// Links that were slow or lost packets.
-    pub bad_links: u64,
+    /// Links that were slow.
+    pub slow_links: u64,
+    /// Links that lost packets.
+    pub lossy_links: u64,
     /// Members of etcd that lost their disk, and were replaced.
     pub lost_members: u64,
     /// Disks that were full.
@@ -72,6 +74,8 @@ pub struct Counts {
     pub upgrades: u64,
     /// Servers that were replaced by one of the older release.
     pub rollbacks: u64,
+    /// Servers that were replaced by one that does not report its storage versions.
+    pub silences: u64,
     /// Changes of the storage version of the CRD.
     pub flips: u64,
     /// Compactions of etcd.

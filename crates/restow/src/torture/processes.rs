@@ -223,7 +223,7 @@ fn part_text(part: &Part) -> String {
         part.settled_after.map_or("it did not settle".to_owned(), |after| format!("settled after {after:.0} s"));
     let mut text = format!(
         "{}: {} writes ({} acknowledged, {} refused, {} unknown), {} reads and {} watch events checked, {} revisions checked\n  {} kills, {} pauses, {} \
-         partitions, {} bad links, {} lost members, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} compactions, {} migrations, {} \
+         partitions, {} slow and {} lossy links, {} lost members, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} times without reports, {} flips, {} compactions, {} migrations, {} \
          unexpected exits; {settled}\n",
         part.store,
         counts.operations,
@@ -236,12 +236,14 @@ fn part_text(part: &Part) -> String {
         counts.kills,
         counts.pauses,
         counts.partitions,
-        counts.bad_links,
+        counts.slow_links,
+        counts.lossy_links,
         counts.lost_members,
         counts.full_disks,
         counts.clock_jumps,
         counts.upgrades,
         counts.rollbacks,
+        counts.silences,
         counts.flips,
         counts.compactions,
         counts.migrations,
