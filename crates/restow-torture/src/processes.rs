@@ -10,11 +10,13 @@
 //! | `sandbox.rs`, `network.rs`, `disk.rs`, `wall_clock.rs` | what the processes run on, and the faults of it |
 //! | `managed_process.rs`, `cluster.rs`, `balancer.rs` | the processes |
 //! | `plan.rs`, `faults.rs`, `member_loss.rs` | which faults happen when, and carrying them out |
+//! | `aggregated.rs`, `aggregated/` | an aggregated API server with a store of its own |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
 //! | `history.rs`, `silence.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
 mod admin;
+mod aggregated;
 mod api;
 mod balancer;
 mod cluster;
@@ -37,6 +39,7 @@ mod wall_clock;
 mod watcher;
 mod writer;
 
+pub use aggregated::server::AggregatedServer;
 pub use report::{Counts, Part, ProcessError, ProcessReport, Progress};
 
 use std::path::{Path, PathBuf};
@@ -114,7 +117,7 @@ pub async fn run(options: &ProcessOptions, listener: &dyn Listener) -> Result<Pr
         Stores::Embedded => options.duration,
     };
     if options.stores != Stores::Embedded {
-        parts.push(etcd_part::run(options, &reporter, &mut left_out, options.duration - embedded).await?);
+        parts.extend(etcd_part::run(options, &reporter, &mut left_out, options.duration - embedded).await?);
     }
     if options.stores != Stores::Etcd {
         parts.push(embedded_part::run(options, &reporter, embedded).await?);

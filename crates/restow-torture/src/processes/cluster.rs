@@ -33,6 +33,8 @@ pub(crate) struct Cluster {
     releases: Vec<Release>,
     /// Which servers report their storage versions.
     reporting: Vec<Reporting>,
+    /// The release of the aggregated server, and the history of its store.
+    aggregated: (Release, Arc<History>),
     is_voting: bool,
     /// The members of etcd that joined an existing cluster.
     joined: Vec<bool>,
@@ -50,12 +52,12 @@ impl Cluster {
     /// Prepares everything, and starts nothing yet. What this machine cannot do is added to `left_out`.
     pub(crate) fn prepare(
         options: &ProcessOptions,
-        history: Arc<History>,
+        (history, aggregated): (Arc<History>, Arc<History>),
         left_out: &mut Vec<String>,
     ) -> Result<Self, ProcessError> {
         let members = (0..MEMBERS).map(Host::Member);
         let others = (0..options.servers).map(Host::Server).chain((0..CONTROLLERS).map(Host::Controller));
-        let hosts: Vec<Host> = members.chain(others).collect();
+        let hosts: Vec<Host> = members.chain(others).chain([Host::Aggregated]).collect();
         let network = Network::build(&hosts, left_out)?;
         let folder = options.folder.join("etcd");
         std::fs::create_dir_all(&folder).map_err(ProcessError::io("create a folder for logs"))?;
@@ -86,6 +88,7 @@ impl Cluster {
             processes: hosts.iter().map(process).collect(),
             releases: vec![Release::Older; options.servers],
             reporting: vec![Reporting::On; options.servers],
+            aggregated: (Release::Older, aggregated),
             joined: vec![false; MEMBERS],
             is_voting: is_voting(options.seed),
             programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
@@ -98,10 +101,23 @@ impl Cluster {
     fn create_certificates(&self, hosts: &[Host]) -> Result<(), ProcessError> {
         let mut command = Command::new(&self.programs.restow);
         command.arg("pki").arg(self.pki());
-        for host in hosts.iter().chain([&Host::Hub]) {
+        for host in hosts.iter().chain([&Host::Hub, &Host::Balancer]) {
             command.args(["--address", &self.network.address(*host)]);
         }
-        run(command.args(["--server", &self.address(Host::Hub)])).map(drop)
+        run(command.args(["--server", &self.address(Host::Hub)]))?;
+        // The aggregated server has its own way to the main ones.
+        let kubeconfig = std::fs::read_to_string(self.kubeconfig()).map_err(ProcessError::io("read the kubeconfig"))?;
+        let kubeconfig = kubeconfig.replace(&self.address(Host::Hub), &self.address(Host::Balancer));
+        std::fs::write(self.aggregated_kubeconfig(), kubeconfig).map_err(ProcessError::io("write a kubeconfig"))
+    }
+
+    fn aggregated_kubeconfig(&self) -> PathBuf {
+        self.pki().join("kubeconfig-aggregated")
+    }
+
+    /// Where the aggregated server records what happens in its store.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.folder.join("aggregated.jsonl")
     }
 
     fn pki(&self) -> PathBuf {
@@ -182,13 +198,30 @@ impl Cluster {
     /// Stops a server, so that it is started again as another release.
     pub(crate) fn replace(&mut self, server: usize, release: Release) {
         self.releases[server] = release;
+        self.count_replacement(release);
+        if let Some(process) = self.processes.get_mut(&Host::Server(server)) {
+            process.stop();
+        }
+    }
+
+    pub(crate) fn aggregated_release(&self) -> Release {
+        self.aggregated.0
+    }
+
+    /// Stops the aggregated server, so that it is started again as another release, which stores another version.
+    pub(crate) fn replace_aggregated(&mut self, release: Release) {
+        self.aggregated.0 = release;
+        self.count_replacement(release);
+        if let Some(process) = self.processes.get_mut(&Host::Aggregated) {
+            process.stop();
+        }
+    }
+
+    fn count_replacement(&self, release: Release) {
         self.history.count(|counts| match release {
             Release::Newer => counts.upgrades += 1,
             Release::Older => counts.rollbacks += 1,
         });
-        if let Some(process) = self.processes.get_mut(&Host::Server(server)) {
-            process.stop();
-        }
     }
 
     /// Stops a server, so that it is started again with reports or without.
@@ -233,7 +266,8 @@ impl Cluster {
         match host {
             Host::Member(number) => self.etcd(number),
             Host::Server(number) => self.server(number),
-            Host::Controller(_) | Host::Hub => self.controller(host),
+            Host::Aggregated => self.aggregated_server(),
+            Host::Controller(_) | Host::Hub | Host::Balancer => self.controller(host),
         }
     }
 
@@ -288,6 +322,19 @@ impl Cluster {
             .args(["--namespace", "kube-system", "--poll-interval", "15"])
             .arg("--kubeconfig")
             .arg(self.kubeconfig());
+        self.set_clock(host, &mut command);
+        command
+    }
+
+    fn aggregated_server(&self) -> Command {
+        let host = Host::Aggregated;
+        let (release, history) = &self.aggregated;
+        let mut command = self.network.command_on(host, &self.programs.restow);
+        command.args(["torture-server", "--listen", &self.address(host), "--identity", &host.to_string()]);
+        command.args(["--stored", if *release == Release::Newer { "v2" } else { "v1" }]);
+        command.arg("--store").arg(self.folder.join("aggregated-store")).arg("--pki").arg(self.pki());
+        command.arg("--main").arg(self.aggregated_kubeconfig()).arg("--record").arg(self.record());
+        command.args(["--first", &history.next().to_string()]);
         self.set_clock(host, &mut command);
         command
     }

@@ -84,6 +84,10 @@ impl Faults {
             }
             Fault::Upgrade => self.roll(cluster, Release::Newer),
             Fault::RollBack => self.roll(cluster, Release::Older),
+            Fault::ReplaceAggregated => cluster.replace_aggregated(match cluster.aggregated_release() {
+                Release::Older => Release::Newer,
+                Release::Newer => Release::Older,
+            }),
             Fault::Silence(server, pause) => {
                 cluster.set_reporting(server, Reporting::Off);
                 self.later(pause, End::Report(server));
@@ -196,6 +200,9 @@ impl Faults {
             if cluster.release_of(server) != Release::Newer {
                 cluster.replace(server, Release::Newer);
             }
+        }
+        if cluster.aggregated_release() != Release::Newer {
+            cluster.replace_aggregated(Release::Newer);
         }
         Ok(())
     }

@@ -4,10 +4,14 @@
 //! was there when the answer came.
 
 use super::Reporting;
+use super::aggregated::{self, ReportedState};
+use super::host::Host;
 use super::report::{Counts, ProcessError};
 use super::silence::Silence;
 use super::told::{self, Seen, Told, WATCHED};
-use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
+use crate::checks::{
+    Contents, ObjectKey, OperationId, Operations, Outcome, Rule, STORAGE_VERSIONS, StoredObject, Violation, Writer,
+};
 use crate::world::NAMESPACE;
 use restow_store::{Change, Event, Revision};
 use serde_json::{Value, json};
@@ -35,6 +39,8 @@ struct State {
     contents: Contents,
     operations: Operations,
     silence: Silence,
+    /// What was reported about the resource of the aggregated server, oldest first.
+    reported: Vec<ReportedState>,
     /// The first revision that was not read yet.
     next: Revision,
     /// The changes of the watched resources, oldest first.
@@ -69,6 +75,7 @@ impl History {
             contents: Contents::default(),
             operations: Operations::default(),
             silence: Silence::default(),
+            reported: Vec::new(),
             next: Revision::new(1),
             changes: WATCHED.iter().map(|(resource, _)| ((*resource).to_owned(), Vec::new())).collect(),
             answers: VecDeque::new(),
@@ -125,7 +132,11 @@ impl History {
             state.counts.migrations += u64::from(is_new_success(&key, before, object));
         }
         findings.extend(state.operations.look_at(&key, event.revision, &state.contents, after.as_ref()));
+        let is_reported = key.resource == STORAGE_VERSIONS && key.name == aggregated::RESOURCE;
         findings.extend(state.contents.change(key, event.revision, after));
+        if is_reported {
+            state.note_reports(event.revision);
+        }
         for (rule, what) in findings {
             self.add_violation(state, rule, what, event.revision);
         }
@@ -223,6 +234,11 @@ impl History {
         state.forget(Instant::now());
     }
 
+    /// What was reported about the resource of the aggregated server, oldest first.
+    pub(crate) fn reported(&self) -> Vec<ReportedState> {
+        self.state().reported.clone()
+    }
+
     /// Reads the contents of the store.
     pub(crate) fn contents<T>(&self, read: impl FnOnce(&Contents) -> T) -> T {
         read(&self.state().contents)
@@ -274,6 +290,15 @@ impl History {
 }
 
 impl State {
+    fn note_reports(&mut self, revision: Revision) {
+        let reports = self.contents.reports(aggregated::RESOURCE).cloned().unwrap_or_default();
+        let reported = reports.by_server.get(&Host::Aggregated.to_string()).cloned();
+        let state = ReportedState { revision: revision.get(), reported, common: reports.common };
+        if self.reported.last().is_none_or(|last| ReportedState { revision: last.revision, ..state.clone() } != *last) {
+            self.reported.push(state);
+        }
+    }
+
     /// Forgets what had ended some time ago.
     fn forget(&mut self, now: Instant) {
         let (at, before) = self.forgot;

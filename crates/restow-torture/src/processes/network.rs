@@ -56,9 +56,10 @@ impl Network {
             bad_links: BadLinks { delay: true, loss: true },
             cuts: BTreeMap::new(),
         };
-        let hub = format!("{}/24", Host::Hub.address(NETWORK));
         ip(&["link", "add", "hub", "type", "bridge"])?;
-        ip(&["address", "add", &hub, "dev", "hub"])?;
+        for host in [Host::Hub, Host::Balancer] {
+            ip(&["address", "add", &format!("{}/24", host.address(NETWORK)), "dev", "hub"])?;
+        }
         ip(&["link", "set", "hub", "up"])?;
         for host in hosts {
             network.connect(*host)?;
@@ -214,7 +215,7 @@ fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
 fn neighbour(host: Host, words: &[&str]) -> Result<(), ProcessError> {
     let mut command = Command::new("ip");
     let device = match host {
-        Host::Hub => "hub",
+        Host::Hub | Host::Balancer => "hub",
         _ => {
             command.args(["-n", &host.to_string()]);
             "eth0"

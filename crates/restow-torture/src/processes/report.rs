@@ -82,6 +82,9 @@ pub struct Counts {
     pub compactions: u64,
     /// Migrations that succeeded.
     pub migrations: u64,
+    /// Writes of the aggregated server that were under way when it was suspended, and were committed after its report was collected.
+    /// That is known to be possible, and no violation.
+    pub late_writes: u64,
     /// Processes that ended by themselves, and were started again.
     pub unexpected_exits: u64,
 }
@@ -122,6 +125,9 @@ pub enum ProcessError {
         /// The folder with the logs.
         folder: PathBuf,
     },
+    /// The aggregated API server cannot run.
+    #[error("the aggregated API server cannot run: {0}")]
+    Server(String),
     /// The history of the store was lost.
     #[error("the history of the store cannot be read: {0}")]
     History(String),

@@ -8,8 +8,11 @@ use crate::serving;
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use restow_torture::processes::{self, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox};
+use restow_torture::processes::{
+    self, AggregatedServer, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox,
+};
 use rustix::process::{Pid, Signal, kill_process};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -71,6 +74,34 @@ impl ProcessArgs {
     pub(super) fn is_wanted(&self) -> bool {
         self.processes
     }
+}
+
+/// Runs the aggregated API server of `restow torture --processes`.
+#[derive(Debug, Args)]
+pub(crate) struct TortureServerArgs {
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    identity: String,
+    #[arg(long)]
+    stored: String,
+    #[arg(long)]
+    store: PathBuf,
+    #[arg(long)]
+    pki: PathBuf,
+    #[arg(long)]
+    main: PathBuf,
+    #[arg(long)]
+    record: PathBuf,
+    #[arg(long)]
+    first: u64,
+}
+
+/// Serves until a signal.
+pub(crate) async fn run_server(args: TortureServerArgs) -> anyhow::Result<()> {
+    let TortureServerArgs { listen, identity, stored, store, pki, main, record, first } = args;
+    let server = AggregatedServer { listen, identity, stored, store, pki, main, record, first };
+    Ok(server.serve(serving::stop_signal()).await?)
 }
 
 /// Runs it with this seed, or another one each time.
@@ -249,6 +280,11 @@ fn part_text(part: &Part) -> String {
         counts.migrations,
         counts.unexpected_exits,
     );
+    if counts.late_writes > 0 {
+        let words =
+            "writes were under way when the server was suspended, and came after its report was collected (known)";
+        text.push_str(&format!("  {} {words}\n", counts.late_writes));
+    }
     for violation in &part.violations {
         text.push_str(&format!("  BROKEN: {violation}\n"));
     }
