@@ -27,14 +27,15 @@ const INTERRUPTED: u8 = 5;
 /// Torture with real processes.
 #[derive(Debug, Args)]
 pub(super) struct ProcessArgs {
-    /// Torture real processes: three members of etcd, API servers, two controllers and writers, each server on a network of its own.
+    /// Torture real processes: three members of etcd, API servers, two controllers, an aggregated API server and writers, each server on
+    /// a network of its own.
     ///
-    /// Processes are killed and suspended, links are cut (also in one direction) and slowed down, disks are full, clocks jump, and API
-    /// servers are upgraded from 1.30 to 1.31 and rolled back while a CRD changes its storage version. Then the same with `restow
-    /// up` on the embedded store. Every request is recorded, and the whole history of the store is checked against the rules.
+    /// Processes are killed and suspended, links are cut (also in one direction), slow and lossy, disks are full, clocks jump, and API
+    /// servers are upgraded from 1.30 to 1.31, rolled back, and run without reports while a CRD changes its storage version. Then the same
+    /// with `restow up` on the embedded store. Every request is recorded, and the whole history of the stores is checked against the rules.
     ///
     /// Everything happens in namespaces of its own, which vanish at the end; nothing else on this machine is touched. Faults that
-    /// this machine cannot make (no root, no `ip`, no `tc`) are named and left out.
+    /// this machine cannot make (no root, no `ip`, no `tc`, no `nft`) are named and left out.
     #[arg(long, conflicts_with_all = ["seeds", "first", "threads", "keep", "story"])]
     processes: bool,
     /// How many minutes faults happen; with --processes. Starting and settling take one or two more.

@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The longest time that a transaction waits.
-const LONGEST_WAIT: u64 = 40;
+/// The longest time that a transaction waits, in milliseconds.
+const LONGEST_WAIT: u64 = 200;
 /// How often the latest revision is recorded.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// A store that records.
 pub(crate) struct RecordingStore {
-    store: EmbeddedStore,
+    store: Arc<EmbeddedStore>,
     record: Arc<Record>,
     transactions: AtomicU64,
 }
@@ -31,7 +31,7 @@ pub(crate) struct RecordingStore {
 impl RecordingStore {
     pub(crate) fn new(store: EmbeddedStore, record: Arc<Record>) -> Arc<Self> {
         record.write(&Line::Started { at: restow_host::since_boot() });
-        Arc::new(RecordingStore { store, record, transactions: AtomicU64::new(0) })
+        Arc::new(RecordingStore { store: Arc::new(store), record, transactions: AtomicU64::new(0) })
     }
 
     /// Records all changes from a revision on. It ends with an error.
@@ -69,16 +69,9 @@ impl Store for RecordingStore {
         }
         let transaction = self.transactions.fetch_add(1, Ordering::Relaxed);
         self.record.write(&Line::Arrived { transaction, at: restow_host::since_boot(), writes });
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..LONGEST_WAIT))).await;
-        self.record.write(&Line::Began { transaction, at: restow_host::since_boot() });
-        let outcome = self.store.txn(txn).await;
-        let ending = match &outcome {
-            Ok(TxnOutcome::Committed { .. }) => Ending::Committed,
-            Ok(TxnOutcome::Refused { .. }) => Ending::Refused,
-            Err(_) => Ending::Unknown,
-        };
-        self.record.write(&Line::Ended { transaction, at: restow_host::since_boot(), outcome: ending });
-        outcome
+        // A client that gives up does not take back what is on its way to the store.
+        let done = tokio::spawn(record(self.store.clone(), self.record.clone(), transaction, txn)).await;
+        done.unwrap_or_else(|error| Err(StoreError::OutcomeUnknown(error.to_string())))
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
@@ -96,6 +89,25 @@ impl Store for RecordingStore {
     async fn ready(&self) -> Result<(), StoreError> {
         self.store.ready().await
     }
+}
+
+/// Runs a transaction after a moment, and records when.
+async fn record(
+    store: Arc<EmbeddedStore>,
+    record: Arc<Record>,
+    transaction: u64,
+    txn: Txn,
+) -> Result<TxnOutcome, StoreError> {
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(0..LONGEST_WAIT))).await;
+    record.write(&Line::Began { transaction, at: restow_host::since_boot() });
+    let outcome = store.txn(txn).await;
+    let ending = match &outcome {
+        Ok(TxnOutcome::Committed { .. }) => Ending::Committed,
+        Ok(TxnOutcome::Refused { .. }) => Ending::Refused,
+        Err(_) => Ending::Unknown,
+    };
+    record.write(&Line::Ended { transaction, at: restow_host::since_boot(), outcome: ending });
+    outcome
 }
 
 fn change(event: &Event) -> StoreChange {
