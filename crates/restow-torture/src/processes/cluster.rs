@@ -16,8 +16,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The disk of a member of etcd, in megabytes. etcd reserves 64 MB for each file of its log.
+/// The disk of a member of etcd, in megabytes. etcd reserves 64 MB for each file of its log, of which there are up to four.
 const DISK: u32 = 320;
+/// How much larger it is for each minute of the run: the database grows, and a member that was away gets a copy of it.
+const DISK_PER_MINUTE: u64 = 6;
 /// Longer than any run.
 const A_LONG_TIME: Duration = Duration::from_secs(1_000_000);
 /// The port of the API servers and of the load balancer.
@@ -78,7 +80,9 @@ impl Cluster {
         if library.is_none() {
             clocks.clear();
         }
-        let disk = |number: usize| Disk::mount(folder.join(format!("disk-{number}")), DISK);
+        let more = options.duration.as_secs() / 60 * DISK_PER_MINUTE;
+        let megabytes = DISK.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        let disk = |number: usize| Disk::mount(folder.join(format!("disk-{number}")), megabytes);
         let process = |host: &Host| (*host, ManagedProcess::new(host.to_string(), folder.join(format!("{host}.log"))));
         let cluster = Cluster {
             network,
