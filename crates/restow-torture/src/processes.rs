@@ -2,7 +2,7 @@
 //! between them, and writers who record every request and answer. And one server on the embedded store.
 //!
 //! Processes are killed and suspended; links are cut, also in one direction, slow and lossy; disks are full; clocks jump; servers are
-//! upgraded and rolled back, and the CRD of the writers changes its storage version. One seed decides the faults. The history of the
+//! upgraded, rolled back and run without reports, and the CRD of the writers changes its storage version. One seed decides the faults. The history of the
 //! store is read from its first revision on and goes through the checks of the simulation.
 //!
 //! | file | what is in it |
@@ -10,11 +10,13 @@
 //! | `sandbox.rs`, `network.rs`, `disk.rs`, `wall_clock.rs` | what the processes run on, and the faults of it |
 //! | `managed_process.rs`, `cluster.rs`, `balancer.rs` | the processes |
 //! | `plan.rs`, `faults.rs`, `member_loss.rs` | which faults happen when, and carrying them out |
+//! | `aggregated.rs`, `aggregated/` | an aggregated API server with a store of its own |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
-//! | `history.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
+//! | `history.rs`, `silence.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
 mod admin;
+mod aggregated;
 mod api;
 mod balancer;
 mod cluster;
@@ -31,11 +33,13 @@ mod observer;
 mod plan;
 mod report;
 pub mod sandbox;
+mod silence;
 mod told;
 mod wall_clock;
 mod watcher;
 mod writer;
 
+pub use aggregated::server::AggregatedServer;
 pub use report::{Counts, Part, ProcessError, ProcessReport, Progress};
 
 use std::path::{Path, PathBuf};
@@ -80,6 +84,13 @@ pub(crate) enum Release {
     Newer,
 }
 
+/// Whether a server reports its storage versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reporting {
+    On,
+    Off,
+}
+
 /// Who is told how far a run is.
 pub trait Listener: Sync {
     /// Called many times in a second.
@@ -106,7 +117,7 @@ pub async fn run(options: &ProcessOptions, listener: &dyn Listener) -> Result<Pr
         Stores::Embedded => options.duration,
     };
     if options.stores != Stores::Embedded {
-        parts.push(etcd_part::run(options, &reporter, &mut left_out, options.duration - embedded).await?);
+        parts.extend(etcd_part::run(options, &reporter, &mut left_out, options.duration - embedded).await?);
     }
     if options.stores != Stores::Etcd {
         parts.push(embedded_part::run(options, &reporter, embedded).await?);

@@ -3,6 +3,7 @@
 use crate::pki::read_pem;
 use anyhow::Context;
 use clap::Args;
+use restow_apiserver::error::ApiError;
 use restow_store::StoreError;
 use restow_store_etcd::{ClientIdentity, ConnectError, Credentials, EtcdConfig, EtcdStore, TlsConfig};
 use std::ffi::OsString;
@@ -51,6 +52,25 @@ pub(crate) async fn connect_with_retries(config: EtcdConfig) -> anyhow::Result<E
             connected => return connected.context("cannot use etcd"),
         }
     }
+}
+
+/// Starts something that needs etcd. Retries for a while where etcd cannot be reached.
+pub(crate) async fn while_etcd_is_away<T>(start: impl AsyncFn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let started = Instant::now();
+    loop {
+        match start().await {
+            Err(error) if is_about_reaching_etcd(&error) && started.elapsed() < START_TIMEOUT => {
+                tracing::warn!(%error, "etcd cannot be reached any more; retrying");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether an error may go away. A write whose outcome is unknown is one of the marks of the format, and is read again.
+fn is_about_reaching_etcd(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ApiError::Unavailable { .. } | ApiError::Timeout(_)))
 }
 
 impl EtcdArgs {

@@ -57,6 +57,8 @@ enum Command {
     Completion(completion::CompletionArgs),
     Webhook(webhook::WebhookArgs),
     Torture(torture::TortureArgs),
+    #[command(hide = true)]
+    TortureServer(torture::TortureServerArgs),
     /// Run benchmarks on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -97,6 +99,7 @@ async fn main() -> ExitCode {
         Command::Completion(args) => completion::run(&args, Args::command()).map(success),
         Command::Webhook(args) => webhook::run(args).await.map(success),
         Command::Torture(args) => torture::run(args).await,
+        Command::TortureServer(args) => torture::run_server(args).await.map(success),
         Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {

@@ -1,7 +1,7 @@
 //! `restow serve`: one instance of a highly available control plane on etcd.
 
 use crate::agreement_args::AgreementArgs;
-use crate::etcd_args::{EtcdArgs, connect_with_retries};
+use crate::etcd_args::{EtcdArgs, connect_with_retries, while_etcd_is_away};
 use crate::pki::{CertificateAndKey, read_pem};
 use crate::serving::{self, Setup};
 use anyhow::Context;
@@ -60,8 +60,6 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
     let store = connect_with_retries(config).await?;
-    let key = args.service_account_signing_key_file.as_deref();
-    let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
     if args.listen.port() == 0 && !args.agreement.has_identity() {
         tracing::warn!(
             "with port 0 and without --identity, each start counts as another API server; the others wait until the earlier \
@@ -71,10 +69,15 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let agreement = args.agreement.config(&[&address.to_string(), &prefix])?;
     let (release, gates) = (args.release, args.agreement.gates()?);
     let root_ca = args.root_ca_file.as_deref().map(read_pem).transpose()?;
-    let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
-    let server = serving::server(Arc::new(store), setup)
-        .await
-        .with_context(|| format!("cannot serve from etcd under the prefix {prefix}"))?;
+    let (store, key) = (Arc::new(store), args.service_account_signing_key_file.as_deref());
+    // etcd can be lost again right after it was reached.
+    let server = while_etcd_is_away(async || {
+        let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
+        let (gates, agreement, root_ca) = (gates.clone(), agreement.clone(), root_ca.clone());
+        let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
+        serving::server(store.clone(), setup).await
+    });
+    let server = server.await.with_context(|| format!("cannot serve from etcd under the prefix {prefix}"))?;
     let greeting = format!("restow is ready at https://{address} as Kubernetes {release}");
     serving::run(server, listener, tls, greeting).await
 }

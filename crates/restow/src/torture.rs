@@ -2,6 +2,8 @@
 
 mod processes;
 
+pub(crate) use processes::{TortureServerArgs, run_server};
+
 use crate::output::Output;
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};

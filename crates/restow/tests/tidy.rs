@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "restow-torture",
         &[
+            "restow-aggregated",
             "restow-api",
             "restow-apiserver",
             "restow-auth",

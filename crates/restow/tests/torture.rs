@@ -26,9 +26,13 @@ fn no_rule_breaks_while_real_processes_are_killed_and_cut_off() {
     }
     println!("{printed}\n{errors}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    for part in report["parts"].as_array().unwrap() {
-        assert!(part["counts"]["acknowledged"].as_u64() > Some(10), "{part}");
-        assert!(part["counts"]["revisions"].as_u64() > Some(100), "{part}");
+    let parts = report["parts"].as_array().unwrap();
+    assert_eq!(parts.iter().map(|part| &part["store"]).collect::<Vec<_>>(), ["etcd", "aggregated", "embedded"]);
+    for part in parts {
+        // The aggregated server may be down for most of a short run.
+        let (acknowledged, revisions) = if part["store"] == "aggregated" { (0, 5) } else { (10, 100) };
+        assert!(part["counts"]["acknowledged"].as_u64() >= Some(acknowledged), "{part}");
+        assert!(part["counts"]["revisions"].as_u64() > Some(revisions), "{part}");
         assert!(part["settledAfter"].is_f64(), "{part}");
     }
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the temporary folder is removed");

@@ -37,25 +37,41 @@ struct Operation {
 /// The operations of all users, and the history of the objects that they changed.
 #[derive(Default)]
 pub(crate) struct Operations {
-    all: Vec<Operation>,
-    by_token: BTreeMap<String, usize>,
+    all: BTreeMap<OperationId, Operation>,
+    /// How many operations have begun.
+    begun: usize,
+    by_token: BTreeMap<String, OperationId>,
     /// For each object its tokens, oldest first; `None` where it was deleted.
     history: BTreeMap<ObjectKey, Vec<(Revision, Option<String>)>>,
 }
 
 impl Operations {
     pub(crate) fn begin(&mut self, key: ObjectKey, token: Option<String>, from: Revision) -> OperationId {
-        let id = self.all.len();
+        let id = OperationId(self.begun);
+        self.begun += 1;
         if let Some(token) = &token {
             self.by_token.insert(token.clone(), id);
         }
-        self.all.push(Operation { key, token, from, outcome: None, applied: None });
-        OperationId(id)
+        self.all.insert(id, Operation { key, token, from, outcome: None, applied: None });
+        id
+    }
+
+    /// Forgets what had ended before a revision, so that a long run needs no more memory than a short one. Nothing of it can still be
+    /// under way: if it is applied again, nobody has asked for it.
+    pub(crate) fn forget(&mut self, before: Revision) {
+        let (all, by_token) = (&mut self.all, &mut self.by_token);
+        all.retain(|_, operation| operation.from >= before || operation.may_still_happen());
+        by_token.retain(|_, id| all.contains_key(id));
+        for history in self.history.values_mut() {
+            // What was there at that revision is needed.
+            let first = history.partition_point(|(revision, _)| *revision <= before).saturating_sub(1);
+            history.drain(..first);
+        }
     }
 
     /// The user knows the outcome: it must be what the store's history says.
     pub(crate) fn end(&mut self, id: OperationId, outcome: Outcome) -> Option<Finding> {
-        let operation = &mut self.all[id.0];
+        let operation = self.all.get_mut(&id)?;
         operation.outcome = Some(outcome);
         let (key, token) = (&operation.key, &operation.token);
         let words = match (outcome, operation.applied, token) {
@@ -110,7 +126,7 @@ impl Operations {
     }
 
     fn applied(&mut self, key: &ObjectKey, token: &str, revision: Revision) -> Vec<Finding> {
-        let Some(operation) = self.by_token.get(token).map(|id| &mut self.all[*id]) else {
+        let Some(operation) = self.by_token.get(token).and_then(|id| self.all.get_mut(id)) else {
             return vec![(Rule::OnlyRequestedChanges, format!("{key} has {token}, which nobody wrote"))];
         };
         let finding = match (operation.applied, operation.outcome) {
@@ -138,7 +154,7 @@ impl Operations {
                     || resource == "core.namespaces" && *name == key.namespace
                     || resource == super::contents::CRDS && *name == format!("{plural}.{group}"))
         };
-        if marked || self.all.iter().any(asked) {
+        if marked || self.all.values().any(asked) {
             return Vec::new();
         }
         vec![(Rule::OnlyRequestedChanges, format!("{key} was deleted, and nobody asked for it"))]
@@ -173,6 +189,18 @@ impl Operations {
         let words =
             format!("a read of {key} found {found:?}, and since revision {not_before:?} there was {possible:?}");
         Some((Rule::AcknowledgedWritesAreThere, words))
+    }
+}
+
+impl Operation {
+    /// Whether it may be applied long after it began: nobody knows its outcome, or it deletes what is in a namespace or of a CRD.
+    fn may_still_happen(&self) -> bool {
+        match (self.outcome, &self.token) {
+            (None, _) => true,
+            (Some(Outcome::Unknown), Some(_)) => self.applied.is_none(),
+            (Some(_), Some(_)) => false,
+            (Some(_), None) => ["core.namespaces", super::contents::CRDS].contains(&self.key.resource.as_str()),
+        }
     }
 }
 
@@ -274,6 +302,25 @@ mod tests {
 
     fn object(token: &str, version: &str, size: u32) -> Value {
         json!({"apiVersion": version, "metadata": {"annotations": {"token": token}}, "spec": {"size": size}})
+    }
+
+    #[test]
+    fn what_had_ended_is_forgotten_and_what_is_there_or_unknown_is_not() {
+        let mut history = History::default();
+        let (first, second) = (history.begin(Some("t1")), history.begin(Some("t2")));
+        history.store(Some(object("t1", "v1", 1)));
+        history.end(first, Outcome::Acknowledged(Some(1)));
+        history.end(second, Outcome::Unknown);
+        history.store(None);
+        let third = history.begin(Some("t3"));
+        history.store(Some(object("t3", "v1", 1)));
+        history.operations.forget(Revision::new(history.revision));
+        assert_eq!(history.operations.all.keys().copied().collect::<Vec<_>>(), [second, third]);
+        let found = |token: &'static str| Some((token, 3));
+        assert_eq!(history.operations.check_read(&key(), Some(3), found("t3")), None);
+        assert!(history.operations.check_read(&key(), Some(3), found("t1")).is_some());
+        assert_eq!(history.store(Some(object("t1", "v1", 1))), [Rule::OnlyRequestedChanges], "it was forgotten");
+        assert_eq!(history.store(Some(object("t2", "v1", 1))), [], "it may still be applied");
     }
 
     const LOST: Option<Rule> = Some(Rule::AcknowledgedWritesAreThere);

@@ -9,15 +9,17 @@ use super::network::Network;
 use super::plan::is_voting;
 use super::report::ProcessError;
 use super::wall_clock::{ClockLibrary, WallClock};
-use super::{ProcessOptions, Release};
+use super::{ProcessOptions, Release, Reporting};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The disk of a member of etcd, in megabytes. etcd reserves 64 MB for each file of its log.
+/// The disk of a member of etcd, in megabytes. etcd reserves 64 MB for each file of its log, of which there are up to four.
 const DISK: u32 = 320;
+/// How much larger it is for each minute of the run: the database grows, and a member that was away gets a copy of it.
+const DISK_PER_MINUTE: u64 = 6;
 /// Longer than any run.
 const A_LONG_TIME: Duration = Duration::from_secs(1_000_000);
 /// The port of the API servers and of the load balancer.
@@ -31,6 +33,10 @@ pub(crate) struct Cluster {
     pub(crate) clocks: BTreeMap<Host, WallClock>,
     processes: BTreeMap<Host, ManagedProcess>,
     releases: Vec<Release>,
+    /// Which servers report their storage versions.
+    reporting: Vec<Reporting>,
+    /// The release of the aggregated server, and the history of its store.
+    aggregated: (Release, Arc<History>),
     is_voting: bool,
     /// The members of etcd that joined an existing cluster.
     joined: Vec<bool>,
@@ -48,12 +54,12 @@ impl Cluster {
     /// Prepares everything, and starts nothing yet. What this machine cannot do is added to `left_out`.
     pub(crate) fn prepare(
         options: &ProcessOptions,
-        history: Arc<History>,
+        (history, aggregated): (Arc<History>, Arc<History>),
         left_out: &mut Vec<String>,
     ) -> Result<Self, ProcessError> {
         let members = (0..MEMBERS).map(Host::Member);
         let others = (0..options.servers).map(Host::Server).chain((0..CONTROLLERS).map(Host::Controller));
-        let hosts: Vec<Host> = members.chain(others).collect();
+        let hosts: Vec<Host> = members.chain(others).chain([Host::Aggregated]).collect();
         let network = Network::build(&hosts, left_out)?;
         let folder = options.folder.join("etcd");
         std::fs::create_dir_all(&folder).map_err(ProcessError::io("create a folder for logs"))?;
@@ -74,7 +80,9 @@ impl Cluster {
         if library.is_none() {
             clocks.clear();
         }
-        let disk = |number: usize| Disk::mount(folder.join(format!("disk-{number}")), DISK);
+        let more = options.duration.as_secs() / 60 * DISK_PER_MINUTE;
+        let megabytes = DISK.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        let disk = |number: usize| Disk::mount(folder.join(format!("disk-{number}")), megabytes);
         let process = |host: &Host| (*host, ManagedProcess::new(host.to_string(), folder.join(format!("{host}.log"))));
         let cluster = Cluster {
             network,
@@ -83,6 +91,8 @@ impl Cluster {
             clocks,
             processes: hosts.iter().map(process).collect(),
             releases: vec![Release::Older; options.servers],
+            reporting: vec![Reporting::On; options.servers],
+            aggregated: (Release::Older, aggregated),
             joined: vec![false; MEMBERS],
             is_voting: is_voting(options.seed),
             programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
@@ -95,10 +105,23 @@ impl Cluster {
     fn create_certificates(&self, hosts: &[Host]) -> Result<(), ProcessError> {
         let mut command = Command::new(&self.programs.restow);
         command.arg("pki").arg(self.pki());
-        for host in hosts.iter().chain([&Host::Hub]) {
+        for host in hosts.iter().chain([&Host::Hub, &Host::Balancer]) {
             command.args(["--address", &self.network.address(*host)]);
         }
-        run(command.args(["--server", &self.address(Host::Hub)])).map(drop)
+        run(command.args(["--server", &self.address(Host::Hub)]))?;
+        // The aggregated server has its own way to the main ones.
+        let kubeconfig = std::fs::read_to_string(self.kubeconfig()).map_err(ProcessError::io("read the kubeconfig"))?;
+        let kubeconfig = kubeconfig.replace(&self.address(Host::Hub), &self.address(Host::Balancer));
+        std::fs::write(self.aggregated_kubeconfig(), kubeconfig).map_err(ProcessError::io("write a kubeconfig"))
+    }
+
+    fn aggregated_kubeconfig(&self) -> PathBuf {
+        self.pki().join("kubeconfig-aggregated")
+    }
+
+    /// Where the aggregated server records what happens in its store.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.folder.join("aggregated.jsonl")
     }
 
     fn pki(&self) -> PathBuf {
@@ -179,10 +202,39 @@ impl Cluster {
     /// Stops a server, so that it is started again as another release.
     pub(crate) fn replace(&mut self, server: usize, release: Release) {
         self.releases[server] = release;
+        self.count_replacement(release);
+        if let Some(process) = self.processes.get_mut(&Host::Server(server)) {
+            process.stop();
+        }
+    }
+
+    pub(crate) fn aggregated_release(&self) -> Release {
+        self.aggregated.0
+    }
+
+    /// Stops the aggregated server, so that it is started again as another release, which stores another version.
+    pub(crate) fn replace_aggregated(&mut self, release: Release) {
+        self.aggregated.0 = release;
+        self.count_replacement(release);
+        if let Some(process) = self.processes.get_mut(&Host::Aggregated) {
+            process.stop();
+        }
+    }
+
+    fn count_replacement(&self, release: Release) {
         self.history.count(|counts| match release {
             Release::Newer => counts.upgrades += 1,
             Release::Older => counts.rollbacks += 1,
         });
+    }
+
+    /// Stops a server, so that it is started again with reports or without.
+    pub(crate) fn set_reporting(&mut self, server: usize, reporting: Reporting) {
+        if self.reporting[server] == reporting {
+            return;
+        }
+        self.reporting[server] = reporting;
+        self.history.count(|counts| counts.silences += u64::from(reporting == Reporting::Off));
         if let Some(process) = self.processes.get_mut(&Host::Server(server)) {
             process.stop();
         }
@@ -201,6 +253,9 @@ impl Cluster {
                 }
                 Todo::Start => {
                     let mut command = self.command(host);
+                    if let Host::Server(number) = host {
+                        self.history.server_starts(&host.to_string(), self.reporting[number]);
+                    }
                     if let Some(process) = self.processes.get_mut(&host) {
                         process.start(&mut command)?;
                         self.history.note(format!("{host} is started"));
@@ -215,7 +270,8 @@ impl Cluster {
         match host {
             Host::Member(number) => self.etcd(number),
             Host::Server(number) => self.server(number),
-            Host::Controller(_) | Host::Hub => self.controller(host),
+            Host::Aggregated => self.aggregated_server(),
+            Host::Controller(_) | Host::Hub | Host::Balancer => self.controller(host),
         }
     }
 
@@ -235,6 +291,8 @@ impl Cluster {
         command.args(["--listen-peer-urls", &peer(number), "--initial-advertise-peer-urls", &peer(number)]);
         // Few entries between snapshots, so that a member that was away needs a snapshot.
         command.args(["--initial-cluster", &peers.join(","), "--snapshot-count", "500"]);
+        // Its disk is small.
+        command.args(["--max-wals", "2", "--max-snapshots", "2"]);
         command
     }
 
@@ -245,8 +303,10 @@ impl Cluster {
         command.args(["serve", "--listen", &self.address(host), "--etcd-endpoints", &urls.join(",")]);
         command.args(["--release", self.releases[number].name(), "--identity", &host.to_string()]);
         command.args(["--identity-lease-duration-seconds", "5", "--identity-lease-renew-seconds", "1"]);
-        if self.is_voting {
-            command.args(["--storage-versions", "vote"]);
+        match (self.reporting[number], self.is_voting) {
+            (Reporting::On, true) => drop(command.args(["--storage-versions", "vote"])),
+            (Reporting::On, false) => {}
+            (Reporting::Off, _) => drop(command.args(["--feature-gates", "StorageVersionAPI=false"])),
         }
         for (flag, file) in [
             ("--tls-cert-file", "server.crt"),
@@ -266,6 +326,19 @@ impl Cluster {
             .args(["--namespace", "kube-system", "--poll-interval", "15"])
             .arg("--kubeconfig")
             .arg(self.kubeconfig());
+        self.set_clock(host, &mut command);
+        command
+    }
+
+    fn aggregated_server(&self) -> Command {
+        let host = Host::Aggregated;
+        let (release, history) = &self.aggregated;
+        let mut command = self.network.command_on(host, &self.programs.restow);
+        command.args(["torture-server", "--listen", &self.address(host), "--identity", &host.to_string()]);
+        command.args(["--stored", if *release == Release::Newer { "v2" } else { "v1" }]);
+        command.arg("--store").arg(self.folder.join("aggregated-store")).arg("--pki").arg(self.pki());
+        command.arg("--main").arg(self.aggregated_kubeconfig()).arg("--record").arg(self.record());
+        command.args(["--first", &history.next().to_string()]);
         self.set_clock(host, &mut command);
         command
     }

@@ -13,12 +13,12 @@ use super::watcher::Watcher;
 use super::writer::Writer;
 use super::{ProcessOptions, Release, Reporter, panics_in};
 use crate::checks::Rule;
-use crate::world::convergence::what_is_open_in;
+use crate::world::convergence::{Expected, what_is_open_in};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use restow_store::{KeyRange, Store, WatchRequest};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -245,7 +245,7 @@ impl EmbeddedPart<'_> {
 
     /// Runs the server without faults until everything has settled.
     async fn settle(&mut self) -> Result<Option<f64>, ProcessError> {
-        let servers = BTreeSet::from([NAME.to_owned()]);
+        let expected = Expected { servers: BTreeSet::from([NAME.to_owned()]), aggregated: BTreeMap::new() };
         let mut open = Vec::new();
         for round in 1..=SETTLING_ROUNDS {
             self.start(Release::Newer).await?;
@@ -254,7 +254,7 @@ impl EmbeddedPart<'_> {
             // A store that is killed cannot be told from one that was settled, so nothing is lost here.
             self.process.kill_for(Duration::ZERO);
             self.read_on().await?;
-            open = self.history.contents(|contents| what_is_open_in(contents, &servers, false));
+            open = self.history.contents(|contents| what_is_open_in(contents, &expected, false));
             if open.is_empty() {
                 self.check_log();
                 return Ok(Some(SETTLING_ROUND.as_secs_f64() * round as f64));

@@ -1,6 +1,7 @@
 //! The run on etcd: starts everything, lets writers write while faults happen, ends all faults, and waits until everything has settled.
 
 use super::admin::Admin;
+use super::aggregated::{self, PLANTS, Reader, RevisionTimes};
 use super::api::Access;
 use super::balancer::Balancer;
 use super::cluster::Cluster;
@@ -14,8 +15,9 @@ use super::watcher::Watcher;
 use super::writer::Writer;
 use super::{ProcessOptions, Reporter, panics_in};
 use crate::checks::Rule;
-use crate::world::convergence::what_is_open_in;
-use std::collections::BTreeSet;
+use crate::world::convergence::{Expected, what_is_open_in};
+use crate::world::user::Kind;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -27,6 +29,9 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(180);
 const TICK: Duration = Duration::from_millis(50);
 /// The average time between two requests of a writer.
 const WRITER_PAUSE: Duration = Duration::from_millis(150);
+/// The number of writers at the aggregated server, and what they write.
+const PLANT_WRITERS: usize = 3;
+const PLANT_KINDS: &[Kind] = &[PLANTS];
 
 /// A run on etcd.
 pub(crate) struct EtcdPart<'r> {
@@ -36,7 +41,11 @@ pub(crate) struct EtcdPart<'r> {
     observer: Observer,
     admin: Admin,
     access: Access,
-    _balancer: Balancer,
+    _balancers: [Balancer; 2],
+    /// The history of the aggregated server.
+    aggregated: Arc<History>,
+    reader: Reader,
+    revision_times: RevisionTimes,
 }
 
 /// Runs it for so long.
@@ -45,49 +54,70 @@ pub(crate) async fn run(
     reporter: &Reporter<'_>,
     left_out: &mut Vec<String>,
     duration: Duration,
-) -> Result<Part, ProcessError> {
+) -> Result<Vec<Part>, ProcessError> {
     let history = Arc::new(History::record_to(&options.folder.join("etcd-history.jsonl"))?);
+    let aggregated = Arc::new(History::record_to(&options.folder.join("aggregated-history.jsonl"))?);
     let ran = async {
-        let mut part = EtcdPart::start(options, reporter, history.clone(), left_out).await?;
+        let mut part = EtcdPart::start(options, reporter, (history.clone(), aggregated.clone()), left_out).await?;
         part.torture(duration).await?;
-        part.settle().await
+        let settled_after = part.settle().await?;
+        part.compare_stores().await?;
+        Ok(settled_after)
     };
-    let settled_after = ran.await;
-    history.flush();
-    Ok(Part {
-        store: "etcd",
-        settled_after: settled_after?,
+    let ran = ran.await;
+    [&history, &aggregated].into_iter().for_each(|history| history.flush());
+    let settled_after = ran?;
+    let part = |store, history: &History| Part {
+        store,
+        settled_after,
         counts: history.counts(),
         violations: history.violations(),
-    })
+    };
+    Ok(vec![part("etcd", &history), part("aggregated", &aggregated)])
 }
 
 impl<'r> EtcdPart<'r> {
     async fn start(
         options: &'r ProcessOptions,
         reporter: &'r Reporter<'r>,
-        history: Arc<History>,
+        (history, aggregated): (Arc<History>, Arc<History>),
         left_out: &mut Vec<String>,
     ) -> Result<Self, ProcessError> {
-        let mut cluster = Cluster::prepare(options, history.clone(), left_out)?;
+        let mut cluster = Cluster::prepare(options, (history.clone(), aggregated.clone()), left_out)?;
         reporter.left_out(left_out);
         let urls: Vec<String> = (0..MEMBERS).map(|number| cluster.member_url(number)).collect();
         let access = Access::read(&cluster.kubeconfig()).await?;
         let addresses: Vec<String> =
             (0..cluster.servers()).map(|number| cluster.address(Host::Server(number))).collect();
         let clients = addresses.iter().map(|address| access.client(address)).collect::<Result<_, _>>()?;
-        let balancer = Balancer::start(&cluster.address(Host::Hub), addresses).await?;
+        let balancers = [
+            Balancer::start(&cluster.address(Host::Hub), addresses.clone()).await?,
+            Balancer::start(&cluster.address(Host::Balancer), addresses).await?,
+        ];
         cluster.tick(|host| matches!(host, Host::Member(_)))?;
+        let revision_times = RevisionTimes::start(urls.clone());
         let observer = Observer::start(urls, history.clone());
         cluster.tick(|host| matches!(host, Host::Server(_)))?;
         let admin = Admin::new(history, clients);
-        let mut part = EtcdPart { options, reporter, cluster, observer, admin, access, _balancer: balancer };
+        let reader = Reader::new(cluster.record(), aggregated.clone());
+        let mut part = EtcdPart {
+            options,
+            reporter,
+            cluster,
+            observer,
+            admin,
+            access,
+            _balancers: balancers,
+            aggregated,
+            reader,
+            revision_times,
+        };
         let setting_up = tokio::spawn({
             let admin = part.admin.clone();
             async move { admin.set_up(READY_WITHIN).await }
         });
         while !setting_up.is_finished() {
-            part.tick("starting", |host| !matches!(host, Host::Controller(_))).await?;
+            part.tick("starting", |host| !matches!(host, Host::Controller(_) | Host::Aggregated)).await?;
         }
         if !setting_up.await.unwrap_or_default() {
             let folder = options.folder.clone();
@@ -107,6 +137,7 @@ impl<'r> EtcdPart<'r> {
     async fn tick(&mut self, phase: &'static str, which: impl Fn(Host) -> bool) -> Result<(), ProcessError> {
         self.cluster.tick(which)?;
         self.observer.still_reads().await?;
+        self.reader.read();
         self.reporter.progress(phase, self.history().counts());
         tokio::time::sleep(TICK).await;
         Ok(())
@@ -130,6 +161,12 @@ impl<'r> EtcdPart<'r> {
                 writers.spawn(watcher.watch());
             }
         }
+        for number in 0..PLANT_WRITERS {
+            let host = Host::Aggregated;
+            let server = (host.to_string(), self.access.client(&self.cluster.address(host))?);
+            let writer = Writer::new(500 + number, self.options.seed, self.aggregated.clone(), vec![server]);
+            writers.spawn(writer.of(PLANT_KINDS).write(WRITER_PAUSE));
+        }
         let mut faults = Faults::new(self.admin.clone());
         let mut planned = plan(self.options.seed, duration, self.cluster.servers()).into_iter().peekable();
         let began = Instant::now();
@@ -146,18 +183,20 @@ impl<'r> EtcdPart<'r> {
 
     /// Waits until everything has settled, and checks what is stored. The writers have ended.
     async fn settle(&mut self) -> Result<Option<f64>, ProcessError> {
-        let servers: BTreeSet<String> =
-            (0..self.cluster.servers()).map(|number| Host::Server(number).to_string()).collect();
+        let expected = Expected {
+            servers: (0..self.cluster.servers()).map(|number| Host::Server(number).to_string()).collect(),
+            aggregated: BTreeMap::from([(aggregated::RESOURCE.to_owned(), Host::Aggregated.to_string())]),
+        };
         let began = Instant::now();
         let mut settled_after = None;
         while settled_after.is_none() && began.elapsed() < SETTLES_WITHIN {
             self.tick("settling on etcd", |_| true).await?;
-            if self.what_is_open(&servers).await.is_empty() {
+            if self.what_is_open(&expected).await.is_empty() {
                 settled_after = Some(began.elapsed().as_secs_f64());
             }
         }
         if settled_after.is_none() {
-            let open = self.what_is_open(&servers).await.join("; ");
+            let open = self.what_is_open(&expected).await.join("; ");
             self.history()
                 .violated(Rule::ItGetsThere, format!("{} s after the last fault: {open}", SETTLES_WITHIN.as_secs()));
         }
@@ -171,8 +210,31 @@ impl<'r> EtcdPart<'r> {
         Ok(settled_after)
     }
 
+    /// Compares the store of the aggregated server with etcd. Everything in etcd is read.
+    async fn compare_stores(&mut self) -> Result<(), ProcessError> {
+        let (now, began) = (restow_host::since_boot(), Instant::now());
+        while !self.reader.has_read(now) {
+            if began.elapsed() > Duration::from_secs(60) {
+                return Err(ProcessError::History("the aggregated server does not record any more".to_owned()));
+            }
+            self.tick("reading", |_| true).await?;
+        }
+        let suspensions = self.cluster.process(Host::Aggregated).map(|process| process.suspensions().to_vec());
+        let (writes, states) = (self.reader.writes(), self.history().reported());
+        let answers = self.revision_times.answers();
+        let found = aggregated::check(&writes, &states, &answers, &suspensions.unwrap_or_default());
+        for (rule, what) in found.broken {
+            self.aggregated.violated(rule, what);
+        }
+        for late in &found.late {
+            self.aggregated.note(format!("LATE: {late}"));
+        }
+        self.aggregated.count(|counts| counts.late_writes += found.late.len() as u64);
+        Ok(())
+    }
+
     /// What is not as it should be yet: of the processes, and then in the store.
-    async fn what_is_open(&self, servers: &BTreeSet<String>) -> Vec<String> {
+    async fn what_is_open(&self, expected: &Expected) -> Vec<String> {
         let mut open = self.cluster.disturbed();
         if open.is_empty() {
             open.extend(
@@ -187,7 +249,7 @@ impl<'r> EtcdPart<'r> {
             open.push("etcd does not answer".to_owned());
         }
         if open.is_empty() {
-            open = self.history().contents(|contents| what_is_open_in(contents, servers, false));
+            open = self.history().contents(|contents| what_is_open_in(contents, expected, false));
         }
         open
     }

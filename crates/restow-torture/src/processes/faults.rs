@@ -1,13 +1,14 @@
 //! Carries out faults on a cluster, and ends them.
 
-use super::Release;
 use super::admin::Admin;
 use super::cluster::Cluster;
 use super::host::{Host, MEMBERS};
 use super::member_loss::{self, Replacement};
+use super::network::BadLink;
 use super::observer;
 use super::plan::{Cut, Direction, Fault};
 use super::report::ProcessError;
+use super::{Release, Reporting};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -34,6 +35,7 @@ enum End {
     MakeGood(Host),
     FreeDisk(usize),
     Replace(usize, Release),
+    Report(usize),
 }
 
 impl Faults {
@@ -67,7 +69,10 @@ impl Faults {
             Fault::Cut(cut, direction, pause) => self.cut(cluster, cut, direction, pause)?,
             Fault::Slow(host, how, pause) => {
                 if cluster.network.make_bad(host, how) {
-                    cluster.history.count(|counts| counts.bad_links += 1);
+                    cluster.history.count(|counts| match how {
+                        BadLink::Delay(_) => counts.slow_links += 1,
+                        BadLink::Loss(_) => counts.lossy_links += 1,
+                    });
                     self.later(pause, End::MakeGood(host));
                 }
             }
@@ -79,6 +84,14 @@ impl Faults {
             }
             Fault::Upgrade => self.roll(cluster, Release::Newer),
             Fault::RollBack => self.roll(cluster, Release::Older),
+            Fault::ReplaceAggregated => cluster.replace_aggregated(match cluster.aggregated_release() {
+                Release::Older => Release::Newer,
+                Release::Newer => Release::Older,
+            }),
+            Fault::Silence(server, pause) => {
+                cluster.set_reporting(server, Reporting::Off);
+                self.later(pause, End::Report(server));
+            }
             Fault::FlipStorageVersion => {
                 let (admin, turn) = (self.admin.clone(), self.turn());
                 self.tasks.spawn(admin.flip_storage_version(turn));
@@ -163,7 +176,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Ends all faults. In the end all servers run, and are of the newer release.
+    /// Ends all faults. In the end all servers run, report, and are of the newer release.
     pub(crate) async fn end_all(&mut self, cluster: &mut Cluster) -> Result<(), ProcessError> {
         for (_, end) in self.ends.drain(..) {
             if !matches!(end, End::Replace(..)) {
@@ -188,6 +201,9 @@ impl Faults {
                 cluster.replace(server, Release::Newer);
             }
         }
+        if cluster.aggregated_release() != Release::Newer {
+            cluster.replace_aggregated(Release::Newer);
+        }
         Ok(())
     }
 }
@@ -198,6 +214,7 @@ fn carry_out(cluster: &mut Cluster, end: End) -> Result<(), ProcessError> {
         End::MakeGood(host) => cluster.network.make_good(host),
         End::FreeDisk(member) => cluster.disks[member].free(),
         End::Replace(server, release) => cluster.replace(server, release),
+        End::Report(server) => cluster.set_reporting(server, Reporting::On),
     }
     Ok(())
 }

@@ -3,9 +3,15 @@
 //! An operation ends before its revision is read. So what compares an answer with the history waits until everything was read that
 //! was there when the answer came.
 
+use super::Reporting;
+use super::aggregated::{self, ReportedState};
+use super::host::Host;
 use super::report::{Counts, ProcessError};
+use super::silence::Silence;
 use super::told::{self, Seen, Told, WATCHED};
-use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
+use crate::checks::{
+    Contents, ObjectKey, OperationId, Operations, Outcome, Rule, STORAGE_VERSIONS, StoredObject, Violation, Writer,
+};
 use crate::world::NAMESPACE;
 use restow_store::{Change, Event, Revision};
 use serde_json::{Value, json};
@@ -14,12 +20,14 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The annotation with the server that an object was written through.
 pub(crate) const VIA: &str = "via";
 /// So many violations are kept; the rest are hardly news.
 const MOST_VIOLATIONS: usize = 20;
+/// What has ended is forgotten after once or twice this time. No request, watch or pause takes nearly as long.
+const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// What has happened so far.
 pub(crate) struct History {
@@ -30,6 +38,9 @@ pub(crate) struct History {
 struct State {
     contents: Contents,
     operations: Operations,
+    silence: Silence,
+    /// What was reported about the resource of the aggregated server, oldest first.
+    reported: Vec<ReportedState>,
     /// The first revision that was not read yet.
     next: Revision,
     /// The changes of the watched resources, oldest first.
@@ -38,6 +49,8 @@ struct State {
     answers: VecDeque<Answer>,
     /// How many answers were checked.
     checked: u64,
+    /// When something was last forgotten, and the first revision that was not read then.
+    forgot: (Instant, Revision),
     violations: Vec<Violation>,
     counts: Counts,
     record: BufWriter<File>,
@@ -61,10 +74,13 @@ impl History {
         let state = State {
             contents: Contents::default(),
             operations: Operations::default(),
+            silence: Silence::default(),
+            reported: Vec::new(),
             next: Revision::new(1),
             changes: WATCHED.iter().map(|(resource, _)| ((*resource).to_owned(), Vec::new())).collect(),
             answers: VecDeque::new(),
             checked: 0,
+            forgot: (Instant::now(), Revision::new(1)),
             violations: Vec::new(),
             counts: Counts::default(),
             record: BufWriter::new(file),
@@ -112,11 +128,15 @@ impl History {
         let before = state.contents.object(&key);
         let mut findings = Vec::new();
         if let Some(object) = &after {
-            findings.extend(state.contents.check_write(&key, object, writer_of(before, object)));
+            findings.extend(state.contents.check_write(&key, object, writer_of(before, object, &mut state.silence)));
             state.counts.migrations += u64::from(is_new_success(&key, before, object));
         }
         findings.extend(state.operations.look_at(&key, event.revision, &state.contents, after.as_ref()));
+        let is_reported = key.resource == STORAGE_VERSIONS && key.name == aggregated::RESOURCE;
         findings.extend(state.contents.change(key, event.revision, after));
+        if is_reported {
+            state.note_reports(event.revision);
+        }
         for (rule, what) in findings {
             self.add_violation(state, rule, what, event.revision);
         }
@@ -128,7 +148,11 @@ impl History {
         state.counts.operations += 1;
         self.record(&mut state, json!({"begin": method, "key": key.to_string(), "token": token, "via": via}));
         let next = state.next;
-        state.operations.begin(key.clone(), token.map(str::to_owned), next)
+        let operation = state.operations.begin(key.clone(), token.map(str::to_owned), next);
+        if let Some(token) = token {
+            state.silence.begin(operation, via, token);
+        }
+        operation
     }
 
     /// A writer knows what became of a change.
@@ -140,6 +164,7 @@ impl History {
             Outcome::Unknown => state.counts.unknown += 1,
         }
         self.record(&mut state, json!({"end": words, "outcome": format!("{outcome:?}")}));
+        state.silence.end(operation);
         state.answers.push_back(Answer::Write(operation, outcome));
     }
 
@@ -162,6 +187,11 @@ impl History {
         state.counts.watched += 1;
         self.record(&mut state, json!({"watch": resource, "via": via, "told": format!("{told:?}")}));
         state.answers.push_back(Answer::Watch { resource: resource.to_owned(), via: via.to_owned(), told });
+    }
+
+    /// A server is about to be started, after its last process has ended.
+    pub(crate) fn server_starts(&self, server: &str, reporting: Reporting) {
+        self.state().silence.starts(server, reporting, Instant::now());
     }
 
     /// Records something else that happened.
@@ -201,6 +231,12 @@ impl History {
                 self.add_violation(&mut state, rule, what, revision);
             }
         }
+        state.forget(Instant::now());
+    }
+
+    /// What was reported about the resource of the aggregated server, oldest first.
+    pub(crate) fn reported(&self) -> Vec<ReportedState> {
+        self.state().reported.clone()
     }
 
     /// Reads the contents of the store.
@@ -253,11 +289,36 @@ impl History {
     }
 }
 
+impl State {
+    fn note_reports(&mut self, revision: Revision) {
+        let reports = self.contents.reports(aggregated::RESOURCE).cloned().unwrap_or_default();
+        let reported = reports.by_server.get(&Host::Aggregated.to_string()).cloned();
+        let state = ReportedState { revision: revision.get(), reported, common: reports.common };
+        if self.reported.last().is_none_or(|last| ReportedState { revision: last.revision, ..state.clone() } != *last) {
+            self.reported.push(state);
+        }
+    }
+
+    /// Forgets what had ended some time ago.
+    fn forget(&mut self, now: Instant) {
+        let (at, before) = self.forgot;
+        if now.duration_since(at) < REMEMBERED {
+            return;
+        }
+        self.operations.forget(before);
+        self.changes.values_mut().for_each(|changes| told::forget(changes, before.get()));
+        self.forgot = (now, self.next);
+    }
+}
+
 /// A writer names the server that it wrote through; a change that keeps its token was made by a controller, through any.
-fn writer_of<'w>(before: Option<&StoredObject>, after: &'w StoredObject) -> Writer<'w> {
+fn writer_of<'w>(before: Option<&StoredObject>, after: &'w StoredObject, silence: &mut Silence) -> Writer<'w> {
     let via = after.value["metadata"]["annotations"][VIA].as_str();
-    match via {
-        Some(name) if before.and_then(StoredObject::token) != after.token() => Writer::Server { name, reports: true },
+    match (via, after.token()) {
+        (Some(name), Some(token)) if before.and_then(StoredObject::token) != Some(token) => {
+            Writer::Server { name, reports: !silence.applied(token) }
+        }
+        _ if silence.is_possible(Instant::now()) => Writer::Server { name: "one of the servers", reports: false },
         _ => Writer::Unknown,
     }
 }

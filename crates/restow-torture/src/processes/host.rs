@@ -8,12 +8,16 @@ use std::net::Ipv4Addr;
 pub(crate) enum Host {
     /// Where the writers, the load balancer and the observer are.
     Hub,
+    /// Where the aggregated server finds the main API servers: another address of the hub, so that it can be cut off from them alone.
+    Balancer,
     /// A member of etcd.
     Member(usize),
     /// An API server.
     Server(usize),
     /// A controller.
     Controller(usize),
+    /// The aggregated API server.
+    Aggregated,
 }
 
 /// The number of members of etcd.
@@ -26,9 +30,11 @@ impl Host {
     pub(crate) fn number(self) -> u8 {
         let (first, number) = match self {
             Host::Hub => (1, 0),
+            Host::Balancer => (2, 0),
             Host::Member(number) => (11, number),
             Host::Server(number) => (21, number),
             Host::Controller(number) => (31, number),
+            Host::Aggregated => (41, 0),
         };
         first + u8::try_from(number).unwrap_or_default()
     }
@@ -44,6 +50,8 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Host::Hub => f.write_str("hub"),
+            Host::Balancer => f.write_str("balancer"),
+            Host::Aggregated => f.write_str("aggregated"),
             Host::Member(number) => write!(f, "etcd-{number}"),
             Host::Server(number) => write!(f, "server-{number}"),
             Host::Controller(number) => write!(f, "controller-{number}"),

@@ -1,8 +1,8 @@
 //! The network between the hosts: a bridge, a namespace and a link for each host, and the faults on them.
 //!
 //! A one-way cut needs nothing but `ip`: the host that sends gets a permanent neighbour entry with a hardware address that nobody has, so
-//! that its packets to that one address are lost without a trace. Delay and loss need the traffic control of the kernel: `netem`, or
-//! `tbf`, a link so slow that packets queue up and are dropped.
+//! that its packets to that one address are lost without a trace. Delay needs `tc` and its `tbf`: a link so slow that packets queue up.
+//! Loss needs `nft`: a rule at both ends of the link drops packets at random when they arrive.
 
 use super::host::Host;
 use super::managed_process::{run, try_run};
@@ -24,19 +24,18 @@ pub(crate) enum BadLink {
     Loss(u32),
 }
 
-/// How links are made bad on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TrafficControl {
-    Netem,
-    Tbf,
-    Nothing,
+/// Which links can be made bad on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BadLinks {
+    delay: bool,
+    loss: bool,
 }
 
 /// The network.
 pub(crate) struct Network {
     prefix: [u8; 3],
     has_namespaces: bool,
-    traffic_control: TrafficControl,
+    bad_links: BadLinks,
     /// How many faults cut the way from one host to another.
     cuts: BTreeMap<(Host, Host), usize>,
 }
@@ -48,34 +47,36 @@ impl Network {
             left_out.push("partitions, delay, loss and full disks: they need network and mount namespaces".to_owned());
             // Every address of 127.0.0.0/8 is this machine; two runs at the same time use others.
             let third = u8::try_from(std::process::id() % 250).unwrap_or_default();
-            let (prefix, traffic_control) = ([127, 231, third], TrafficControl::Nothing);
-            return Ok(Network { prefix, has_namespaces: false, traffic_control, cuts: BTreeMap::new() });
+            let (prefix, bad_links) = ([127, 231, third], BadLinks::default());
+            return Ok(Network { prefix, has_namespaces: false, bad_links, cuts: BTreeMap::new() });
         }
         let mut network = Network {
             prefix: NETWORK,
             has_namespaces: true,
-            traffic_control: TrafficControl::Nothing,
+            bad_links: BadLinks { delay: true, loss: true },
             cuts: BTreeMap::new(),
         };
-        let hub = format!("{}/24", Host::Hub.address(NETWORK));
         ip(&["link", "add", "hub", "type", "bridge"])?;
-        ip(&["address", "add", &hub, "dev", "hub"])?;
+        for host in [Host::Hub, Host::Balancer] {
+            ip(&["address", "add", &format!("{}/24", host.address(NETWORK)), "dev", "hub"])?;
+        }
         ip(&["link", "set", "hub", "up"])?;
         for host in hosts {
             network.connect(*host)?;
         }
-        network.traffic_control =
-            hosts.first().map_or(TrafficControl::Nothing, |host| network.find_traffic_control(*host));
-        match network.traffic_control {
-            TrafficControl::Netem => {}
-            TrafficControl::Tbf => left_out.push(
-                "random delay and loss of packets: this kernel has no netem; links are made slow with tbf instead, so that \
-                 packets queue up and are dropped"
-                    .to_owned(),
-            ),
-            TrafficControl::Nothing => {
-                left_out.push("delay and loss of packets: they need tc (iproute2) and a kernel with netem or tbf".to_owned());
-            }
+        if let Some(host) = hosts.first() {
+            network.bad_links = BadLinks {
+                delay: network.make_bad(*host, BadLink::Delay(10)),
+                loss: network.make_bad(*host, BadLink::Loss(1)),
+            };
+            network.make_good(*host);
+        }
+        if !network.bad_links.delay {
+            left_out.push("slow links: they need tc (iproute2) and a kernel with tbf".to_owned());
+        }
+        if !network.bad_links.loss {
+            left_out
+                .push("random loss of packets: it needs nft (nftables) and a kernel with its netdev tables".to_owned());
         }
         Ok(network)
     }
@@ -89,17 +90,6 @@ impl Network {
         ip(&["-n", &namespace, "address", "add", &address, "dev", "eth0"])?;
         ip(&["-n", &namespace, "link", "set", "eth0", "up"])?;
         ip(&["-n", &namespace, "link", "set", "lo", "up"])
-    }
-
-    fn find_traffic_control(&self, host: Host) -> TrafficControl {
-        for kind in [TrafficControl::Netem, TrafficControl::Tbf] {
-            let tried = self.set_traffic_control(kind, host, BadLink::Delay(10));
-            self.clear_traffic_control(host);
-            if tried {
-                return kind;
-            }
-        }
-        TrafficControl::Nothing
     }
 
     /// The address of a host, as text.
@@ -144,41 +134,77 @@ impl Network {
 
     /// Makes the link of a host bad. Returns whether it could.
     pub(crate) fn make_bad(&self, host: Host, how: BadLink) -> bool {
-        self.set_traffic_control(self.traffic_control, host, how)
+        match how {
+            BadLink::Delay(millis) if self.bad_links.delay => delay(host, millis),
+            BadLink::Loss(percent) if self.bad_links.loss => ends_of(host).iter().all(|end| end.lose(percent)),
+            BadLink::Delay(_) | BadLink::Loss(_) => false,
+        }
     }
 
     /// Makes the link of a host good again.
     pub(crate) fn make_good(&self, host: Host) {
-        if self.traffic_control != TrafficControl::Nothing {
-            self.clear_traffic_control(host);
+        // There may be nothing to delete.
+        if self.bad_links.delay {
+            let _ = try_run(&mut tc(host, "delete"));
+        }
+        if self.bad_links.loss {
+            ends_of(host).iter().for_each(LinkEnd::lose_nothing);
         }
     }
+}
 
-    fn set_traffic_control(&self, kind: TrafficControl, host: Host, how: BadLink) -> bool {
-        let (millis, percent) = match how {
-            BadLink::Delay(millis) => (format!("{millis}ms"), "0%".to_owned()),
-            BadLink::Loss(percent) => ("1ms".to_owned(), format!("{percent}%")),
-        };
-        let words: Vec<&str> = match (kind, how) {
-            (TrafficControl::Nothing, _) => return false,
-            (TrafficControl::Netem, _) => vec!["netem", "delay", &millis, &millis, "loss", &percent],
-            // A queue of this many milliseconds, which is nearly always full.
-            (TrafficControl::Tbf, BadLink::Delay(_)) => {
-                vec!["tbf", "rate", "256kbit", "burst", "4kb", "latency", &millis]
+/// One end of the link of a host.
+struct LinkEnd {
+    namespace: Option<String>,
+    device: String,
+}
+
+/// The end on the host, where packets for it arrive, and the end at the bridge.
+fn ends_of(host: Host) -> [LinkEnd; 2] {
+    [
+        LinkEnd { namespace: Some(host.to_string()), device: "eth0".to_owned() },
+        LinkEnd { namespace: None, device: format!("v{}", host.number()) },
+    ]
+}
+
+impl LinkEnd {
+    fn nft(&self, script: &str) -> bool {
+        let mut command = match &self.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{namespace}")).args(["--", "nft"]);
+                command
             }
-            // Hardly any queue: what does not fit is dropped.
-            (TrafficControl::Tbf, BadLink::Loss(_)) => vec!["tbf", "rate", "512kbit", "burst", "4kb", "latency", "5ms"],
+            None => Command::new("nft"),
         };
-        let namespace = host.to_string();
-        let tried =
-            try_run(Command::new("tc").args(["-n", &namespace, "qdisc", "replace", "dev", "eth0", "root"]).args(words));
-        tried.is_ok_and(|output| output.status.success())
+        try_run(command.arg(script)).is_ok_and(|output| output.status.success())
     }
 
-    fn clear_traffic_control(&self, host: Host) {
-        // There is nothing to delete if it was not set.
-        let _ = try_run(Command::new("tc").args(["-n", &host.to_string(), "qdisc", "delete", "dev", "eth0", "root"]));
+    /// Loses so many of a hundred packets that arrive. Returns whether it could.
+    fn lose(&self, percent: u32) -> bool {
+        let device = &self.device;
+        self.nft(&format!(
+            "table netdev loss-{device}; delete table netdev loss-{device}; table netdev loss-{device} {{ chain arriving {{ \
+             type filter hook ingress device \"{device}\" priority 0; numgen random mod 100 < {percent} drop; }}; }}"
+        ))
     }
+
+    fn lose_nothing(&self) {
+        self.nft(&format!("delete table netdev loss-{}", self.device));
+    }
+}
+
+/// A queue of so many milliseconds, which is nearly always full.
+fn delay(host: Host, millis: u32) -> bool {
+    let mut command = tc(host, "replace");
+    command.args(["tbf", "rate", "256kbit", "burst", "4kb", "latency", &format!("{millis}ms")]);
+    try_run(&mut command).is_ok_and(|output| output.status.success())
+}
+
+fn tc(host: Host, verb: &str) -> Command {
+    let mut command = Command::new("tc");
+    command.args(["-n", &host.to_string(), "qdisc", verb, "dev", "eth0", "root"]);
+    command
 }
 
 fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
@@ -189,7 +215,7 @@ fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
 fn neighbour(host: Host, words: &[&str]) -> Result<(), ProcessError> {
     let mut command = Command::new("ip");
     let device = match host {
-        Host::Hub => "hub",
+        Host::Hub | Host::Balancer => "hub",
         _ => {
             command.args(["-n", &host.to_string()]);
             "eth0"

@@ -32,6 +32,8 @@ pub(crate) enum Fault {
     Upgrade,
     /// All servers are replaced by ones of the older release, one after the other.
     RollBack,
+    /// A server is replaced by one that does not report its storage versions, for a while.
+    Silence(usize, Duration),
     /// An administrator makes the other version of the CRD its storage version.
     FlipStorageVersion,
     /// An administrator deletes the identity lease of a server.
@@ -42,6 +44,8 @@ pub(crate) enum Fault {
     DeleteNamespace(Duration),
     /// An administrator asks for a migration.
     AskForMigration,
+    /// The aggregated server is replaced by one of the other release, which stores another version.
+    ReplaceAggregated,
     /// An administrator compacts etcd, so that only the latest revision of each key is left.
     Compact,
 }
@@ -59,6 +63,8 @@ pub(crate) enum Cut {
     ClientsAndServer(usize),
     /// A controller and the load balancer.
     ControllerAndServers(usize),
+    /// The aggregated server and the load balancer, but not its clients. Packets are lost on the way there.
+    AggregatedAndServers,
 }
 
 /// Which packets are lost.
@@ -102,8 +108,31 @@ pub(crate) fn plan(seed: u64, duration: Duration, servers: usize) -> Vec<Planned
     let releases = [Fault::Upgrade, Fault::RollBack].into_iter().cycle();
     add_regularly(&mut faults, &mut random, (RELEASES_EVERY, duration), releases);
     add_regularly(&mut faults, &mut random, (FLIPS_EVERY, duration), std::iter::repeat(Fault::FlipStorageVersion));
+    // They come after all others, so that these stay the same.
+    let mut at = Duration::from_secs(4);
+    while at < duration {
+        faults.push(PlannedFault { at, fault: aggregated_fault(&mut random) });
+        at += Duration::from_millis(random.random_range(3_000..12_000));
+    }
     faults.sort_by_key(|fault| fault.at);
     faults
+}
+
+/// A fault of the aggregated server.
+fn aggregated_fault(random: &mut StdRng) -> Fault {
+    let (host, short) = (Host::Aggregated, pause(random));
+    // Longer than its lease at the main servers lasts.
+    let long = Duration::from_millis(random.random_range(6_000..12_000));
+    match random.random_range(0..100) {
+        0..15 => Fault::Kill(host, short),
+        15..25 => Fault::Pause(host, short),
+        25..50 => Fault::Pause(host, long),
+        50..60 => Fault::Cut(Cut::AggregatedAndServers, Direction::There, short),
+        60..70 => Fault::Cut(Cut::AggregatedAndServers, Direction::There, long),
+        70..80 => Fault::Slow(host, bad_link(random), short),
+        80..85 => Fault::Clock(host, [-7200, -15, 15, 7200][random.random_range(0..4)]),
+        _ => Fault::ReplaceAggregated,
+    }
 }
 
 fn add_regularly(
@@ -137,7 +166,8 @@ fn fault(random: &mut StdRng, servers: usize) -> Fault {
     let pause = pause(random);
     let jump = [-7200, -60, -15, 0, 15, 60, 7200][random.random_range(0..7)];
     match random.random_range(0..100) {
-        0..14 => Fault::Kill(Host::Server(server), pause),
+        0..12 => Fault::Kill(Host::Server(server), pause),
+        12..14 => Fault::Silence(server, Duration::from_millis(random.random_range(4_000..25_000))),
         14..22 => Fault::Pause(Host::Server(server), pause),
         // Longer than its lease lasts: it wakes with requests under way after it was collected.
         22..30 => Fault::Pause(Host::Server(server), Duration::from_millis(random.random_range(6_000..12_000))),
@@ -198,6 +228,7 @@ impl Cut {
             }
             Cut::ClientsAndServer(server) => (Host::Hub, vec![Host::Server(server)]),
             Cut::ControllerAndServers(controller) => (Host::Controller(controller), vec![Host::Hub]),
+            Cut::AggregatedAndServers => (Host::Aggregated, vec![Host::Balancer]),
         }
     }
 

@@ -60,8 +60,10 @@ pub struct Counts {
     pub pauses: u64,
     /// Partitions of the network.
     pub partitions: u64,
-    /// Links that were slow or lost packets.
-    pub bad_links: u64,
+    /// Links that were slow.
+    pub slow_links: u64,
+    /// Links that lost packets.
+    pub lossy_links: u64,
     /// Members of etcd that lost their disk, and were replaced.
     pub lost_members: u64,
     /// Disks that were full.
@@ -72,12 +74,17 @@ pub struct Counts {
     pub upgrades: u64,
     /// Servers that were replaced by one of the older release.
     pub rollbacks: u64,
+    /// Servers that were replaced by one that does not report its storage versions.
+    pub silences: u64,
     /// Changes of the storage version of the CRD.
     pub flips: u64,
     /// Compactions of etcd.
     pub compactions: u64,
     /// Migrations that succeeded.
     pub migrations: u64,
+    /// Writes of the aggregated server that were under way when it was suspended, and were committed after its report was collected.
+    /// That is known to be possible, and no violation.
+    pub late_writes: u64,
     /// Processes that ended by themselves, and were started again.
     pub unexpected_exits: u64,
 }
@@ -118,6 +125,9 @@ pub enum ProcessError {
         /// The folder with the logs.
         folder: PathBuf,
     },
+    /// The aggregated API server cannot run.
+    #[error("the aggregated API server cannot run: {0}")]
+    Server(String),
     /// The history of the store was lost.
     #[error("the history of the store cannot be read: {0}")]
     History(String),

@@ -63,12 +63,34 @@ pub(crate) fn compare(told: &Told, changes: &[Seen]) -> Option<String> {
     }
 }
 
+/// Forgets the changes before a revision that others have followed.
+pub(crate) fn forget(changes: &mut Vec<Seen>, before: u64) {
+    let old = changes.partition_point(|change| change.revision < before);
+    let latest: BTreeMap<String, u64> =
+        changes[..old].iter().map(|change| (change.name.clone(), change.revision)).collect();
+    changes.retain(|change| {
+        change.revision >= before || change.token.is_some() && latest.get(&change.name) == Some(&change.revision)
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn seen(revision: u64, token: Option<&str>) -> Seen {
         Seen { revision, name: "a".to_owned(), token: token.map(str::to_owned) }
+    }
+
+    #[test]
+    fn lists_and_events_are_the_same_after_old_changes_are_forgotten() {
+        let other = |revision| Seen { name: "b".to_owned(), ..seen(revision, Some("z")) };
+        let mut changes = vec![seen(1, Some("w")), seen(3, Some("x")), other(4), seen(5, None), seen(8, Some("y"))];
+        forget(&mut changes, 5);
+        assert_eq!(changes, [seen(3, Some("x")), other(4), seen(5, None), seen(8, Some("y"))]);
+        forget(&mut changes, 6);
+        assert_eq!(changes, [other(4), seen(8, Some("y"))]);
+        assert_eq!(compare(&Told::List(9, vec![other(4), seen(8, Some("y"))]), &changes), None);
+        assert_eq!(compare(&Told::Event(5, seen(8, Some("y"))), &changes), None);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
+/// What the API servers on etcd and on the embedded store serve.
+const KINDS: &[Kind] = &[WIDGETS, WIDGETS, WIDGETS, WIDGETS, WIDGETS, SLICES, SLICES, SLICES, CONFIG_MAPS, SERVICES];
 
 /// A writer.
 pub(crate) struct Writer {
@@ -20,6 +22,8 @@ pub(crate) struct Writer {
     history: Arc<History>,
     /// The servers, each with its name.
     servers: Vec<(String, Client)>,
+    /// What it writes, the more often the more often it is here.
+    kinds: &'static [Kind],
     random: StdRng,
     /// How many tokens it has used.
     tokens: u64,
@@ -37,7 +41,12 @@ struct Target {
 impl Writer {
     pub(crate) fn new(number: usize, seed: u64, history: Arc<History>, servers: Vec<(String, Client)>) -> Self {
         let random = StdRng::seed_from_u64(seed.wrapping_add(number as u64 + 1_000));
-        Writer { name: format!("writer-{number}"), history, servers, random, tokens: 0 }
+        Writer { name: format!("writer-{number}"), history, servers, kinds: KINDS, random, tokens: 0 }
+    }
+
+    /// The same, with other kinds.
+    pub(crate) fn of(self, kinds: &'static [Kind]) -> Self {
+        Writer { kinds, ..self }
     }
 
     /// Writes until it is dropped.
@@ -50,12 +59,7 @@ impl Writer {
     }
 
     async fn act(&mut self) {
-        let kind = match self.random.random_range(0..10) {
-            0..5 => &WIDGETS,
-            5..8 => &SLICES,
-            8 => &CONFIG_MAPS,
-            _ => &SERVICES,
-        };
+        let kind = &self.kinds[self.random.random_range(0..self.kinds.len())];
         let target = self.target(kind);
         match self.random.random_range(0..12) {
             0..4 => self.create(kind, &target).await,

@@ -4,31 +4,43 @@ use super::World;
 use crate::checks::Contents;
 use crate::world::server::identity;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The servers that there should be.
+pub(crate) struct Expected {
+    pub(crate) servers: BTreeSet<String>,
+    /// The server of each resource of an aggregated server.
+    pub(crate) aggregated: BTreeMap<String, String>,
+}
 
 /// What is not as it should be yet.
 pub(crate) fn what_is_open(world: &World) -> Vec<String> {
     let servers: BTreeSet<String> = world.servers.iter().map(|server| identity(server.number)).collect();
-    world.checker.read(|contents| what_is_open_in(contents, &servers, world.shape.custom_only))
+    let expected = Expected { servers, aggregated: BTreeMap::new() };
+    world.checker.read(|contents| what_is_open_in(contents, &expected, world.shape.custom_only))
 }
 
 /// What is not as it should be yet, where these servers are the only ones.
-pub(crate) fn what_is_open_in(contents: &Contents, servers: &BTreeSet<String>, custom_only: bool) -> Vec<String> {
-    let mut open = disagreements(contents, servers);
+pub(crate) fn what_is_open_in(contents: &Contents, expected: &Expected, custom_only: bool) -> Vec<String> {
+    let mut open = disagreements(contents, expected);
     open.extend(not_migrated(contents, custom_only));
-    open.extend(leftovers(contents, servers));
+    open.extend(leftovers(contents, expected));
     open
 }
 
 /// Every resource has a report of every server, and all are equal.
-fn disagreements(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
-    let mut open = Vec::new();
+fn disagreements(contents: &Contents, expected: &Expected) -> Vec<String> {
+    let mut open: Vec<String> = Vec::new();
+    for resource in expected.aggregated.keys().filter(|resource| contents.reports(resource).is_none()) {
+        open.push(format!("no reports about {resource}"));
+    }
     for (resource, reports) in contents.all_reports() {
         let reporting: BTreeSet<String> = reports.by_server.keys().cloned().collect();
-        if reporting.is_empty() {
+        let aggregated = expected.aggregated.get(resource).map(|server| BTreeSet::from([server.clone()]));
+        if reporting.is_empty() && aggregated.is_none() {
             continue;
         }
-        if reporting != *servers || reports.common.is_none() {
+        if reporting != *aggregated.as_ref().unwrap_or(&expected.servers) || reports.common.is_none() {
             open.push(format!("no agreement on {resource}: {reports:?}"));
         }
     }
@@ -63,8 +75,9 @@ fn not_migrated(contents: &Contents, custom_only: bool) -> Vec<String> {
 }
 
 /// Nothing is left of servers that are gone, and nothing is stuck in deletion.
-fn leftovers(contents: &Contents, servers: &BTreeSet<String>) -> Vec<String> {
+fn leftovers(contents: &Contents, expected: &Expected) -> Vec<String> {
     let mut open = Vec::new();
+    let servers: BTreeSet<&String> = expected.servers.iter().chain(expected.aggregated.values()).collect();
     for (key, lease) in contents.objects_of("coordination.k8s.io.leases") {
         let is_identity = !lease.value["metadata"]["labels"]["apiserver.kubernetes.io/identity"].is_null();
         if is_identity && !servers.contains(&key.name) {

@@ -8,8 +8,11 @@ use crate::serving;
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use restow_torture::processes::{self, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox};
+use restow_torture::processes::{
+    self, AggregatedServer, Listener, Part, ProcessOptions, ProcessReport, Progress, Stores, sandbox,
+};
 use rustix::process::{Pid, Signal, kill_process};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,14 +27,15 @@ const INTERRUPTED: u8 = 5;
 /// Torture with real processes.
 #[derive(Debug, Args)]
 pub(super) struct ProcessArgs {
-    /// Torture real processes: three members of etcd, API servers, two controllers and writers, each server on a network of its own.
+    /// Torture real processes: three members of etcd, API servers, two controllers, an aggregated API server and writers, each server on
+    /// a network of its own.
     ///
-    /// Processes are killed and suspended, links are cut (also in one direction) and slowed down, disks are full, clocks jump, and API
-    /// servers are upgraded from 1.30 to 1.31 and rolled back while a CRD changes its storage version. Then the same with `restow
-    /// up` on the embedded store. Every request is recorded, and the whole history of the store is checked against the rules.
+    /// Processes are killed and suspended, links are cut (also in one direction), slow and lossy, disks are full, clocks jump, and API
+    /// servers are upgraded from 1.30 to 1.31, rolled back, and run without reports while a CRD changes its storage version. Then the same
+    /// with `restow up` on the embedded store. Every request is recorded, and the whole history of the stores is checked against the rules.
     ///
     /// Everything happens in namespaces of its own, which vanish at the end; nothing else on this machine is touched. Faults that
-    /// this machine cannot make (no root, no `ip`, no `tc`) are named and left out.
+    /// this machine cannot make (no root, no `ip`, no `tc`, no `nft`) are named and left out.
     #[arg(long, conflicts_with_all = ["seeds", "first", "threads", "keep", "story"])]
     processes: bool,
     /// How many minutes faults happen; with --processes. Starting and settling take one or two more.
@@ -71,6 +75,34 @@ impl ProcessArgs {
     pub(super) fn is_wanted(&self) -> bool {
         self.processes
     }
+}
+
+/// Runs the aggregated API server of `restow torture --processes`.
+#[derive(Debug, Args)]
+pub(crate) struct TortureServerArgs {
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    identity: String,
+    #[arg(long)]
+    stored: String,
+    #[arg(long)]
+    store: PathBuf,
+    #[arg(long)]
+    pki: PathBuf,
+    #[arg(long)]
+    main: PathBuf,
+    #[arg(long)]
+    record: PathBuf,
+    #[arg(long)]
+    first: u64,
+}
+
+/// Serves until a signal.
+pub(crate) async fn run_server(args: TortureServerArgs) -> anyhow::Result<()> {
+    let TortureServerArgs { listen, identity, stored, store, pki, main, record, first } = args;
+    let server = AggregatedServer { listen, identity, stored, store, pki, main, record, first };
+    Ok(server.serve(serving::stop_signal()).await?)
 }
 
 /// Runs it with this seed, or another one each time.
@@ -223,7 +255,7 @@ fn part_text(part: &Part) -> String {
         part.settled_after.map_or("it did not settle".to_owned(), |after| format!("settled after {after:.0} s"));
     let mut text = format!(
         "{}: {} writes ({} acknowledged, {} refused, {} unknown), {} reads and {} watch events checked, {} revisions checked\n  {} kills, {} pauses, {} \
-         partitions, {} bad links, {} lost members, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} flips, {} compactions, {} migrations, {} \
+         partitions, {} slow and {} lossy links, {} lost members, {} full disks, {} clock jumps, {} upgrades, {} roll-backs, {} times without reports, {} flips, {} compactions, {} migrations, {} \
          unexpected exits; {settled}\n",
         part.store,
         counts.operations,
@@ -236,17 +268,24 @@ fn part_text(part: &Part) -> String {
         counts.kills,
         counts.pauses,
         counts.partitions,
-        counts.bad_links,
+        counts.slow_links,
+        counts.lossy_links,
         counts.lost_members,
         counts.full_disks,
         counts.clock_jumps,
         counts.upgrades,
         counts.rollbacks,
+        counts.silences,
         counts.flips,
         counts.compactions,
         counts.migrations,
         counts.unexpected_exits,
     );
+    if counts.late_writes > 0 {
+        let words =
+            "writes were under way when the server was suspended, and came after its report was collected (known)";
+        text.push_str(&format!("  {} {words}\n", counts.late_writes));
+    }
     for violation in &part.violations {
         text.push_str(&format!("  BROKEN: {violation}\n"));
     }

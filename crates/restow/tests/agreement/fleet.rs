@@ -63,7 +63,11 @@ impl Fleet {
     }
 
     fn command(&self, number: usize, release: &str, more: &[&str]) -> Command {
-        let mut command = self.pki.serve(&self.etcd.endpoint(), release);
+        self.command_at(&self.etcd.endpoint(), number, release, more)
+    }
+
+    fn command_at(&self, endpoint: &str, number: usize, release: &str, more: &[&str]) -> Command {
+        let mut command = self.pki.serve(endpoint, release);
         command
             .args(["--identity", &identity(number)])
             .args(["--identity-lease-duration-seconds", self.lease.0, "--identity-lease-renew-seconds", self.lease.1])
@@ -97,6 +101,14 @@ impl Fleet {
     pub(crate) fn start_together(&mut self, count: usize, release: &str) {
         let spawn = |number: usize| Process::spawn(&mut self.command(number, release, &[]));
         let processes: Vec<Process> = (0..count).map(spawn).collect();
+        processes.into_iter().enumerate().for_each(|(number, process)| self.wait_until_ready(number, process));
+    }
+
+    /// The same, where each server has its own way to etcd.
+    pub(crate) fn start_together_at(&mut self, endpoints: &[String], release: &str) {
+        let endpoints = endpoints.iter().enumerate();
+        let commands = endpoints.map(|(number, endpoint)| self.command_at(endpoint, number, release, &[]));
+        let processes: Vec<Process> = commands.map(|mut command| Process::spawn(&mut command)).collect();
         processes.into_iter().enumerate().for_each(|(number, process)| self.wait_until_ready(number, process));
     }
 

@@ -7,6 +7,7 @@ mod aggregated;
 mod clock_skew;
 mod custom_resources;
 mod etcd_history;
+mod etcd_lost_at_start;
 mod etcd_restore;
 mod feature_gates;
 mod fleet;
