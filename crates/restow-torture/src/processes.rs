@@ -12,6 +12,7 @@
 //! | `plan.rs`, `faults.rs`, `member_loss.rs` | which faults happen when, and carrying them out |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
 //! | `history.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
+//! | `stock.rs`, `stock/` | stock API servers in place of Restow's, and what a migrator on them is held to |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
 mod admin;
@@ -31,12 +32,14 @@ mod observer;
 mod plan;
 mod report;
 pub mod sandbox;
+mod stock;
 mod told;
 mod wall_clock;
 mod watcher;
 mod writer;
 
 pub use report::{Counts, Part, ProcessError, ProcessReport, Progress};
+pub use stock::{Migrator, StockOptions};
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -54,6 +57,8 @@ pub struct ProcessOptions {
     pub writers: usize,
     /// On which stores.
     pub stores: Stores,
+    /// Stock API servers in place of Restow's; then everything is on etcd.
+    pub stock: Option<StockOptions>,
     /// The program `restow`.
     pub restow: PathBuf,
     /// The program `etcd`.
@@ -98,17 +103,21 @@ pub async fn run(options: &ProcessOptions, listener: &dyn Listener) -> Result<Pr
     if sandbox::is_inside() {
         sandbox::prepare()?;
     }
+    if options.stock.is_some() && !sandbox::is_inside() {
+        return Err(ProcessError::NeedsSandbox);
+    }
     let reporter = Reporter { began: Instant::now(), listener };
     let (mut parts, mut left_out) = (Vec::new(), Vec::new());
-    let embedded = match options.stores {
+    let stores = if options.stock.is_some() { Stores::Etcd } else { options.stores };
+    let embedded = match stores {
         Stores::Both => options.duration / 5,
         Stores::Etcd => Duration::ZERO,
         Stores::Embedded => options.duration,
     };
-    if options.stores != Stores::Embedded {
+    if stores != Stores::Embedded {
         parts.push(etcd_part::run(options, &reporter, &mut left_out, options.duration - embedded).await?);
     }
-    if options.stores != Stores::Etcd {
+    if stores != Stores::Etcd {
         parts.push(embedded_part::run(options, &reporter, embedded).await?);
     }
     let seconds = reporter.began.elapsed().as_secs_f64();
@@ -128,7 +137,7 @@ impl Reporter<'_> {
 impl ProcessOptions {
     /// Whether the API servers on etcd vote on storage versions. The seed decides it.
     pub fn is_voting(&self) -> bool {
-        plan::is_voting(self.seed)
+        self.stock.is_none() && plan::is_voting(self.seed)
     }
 }
 

@@ -4,6 +4,7 @@
 //! was there when the answer came.
 
 use super::report::{Counts, ProcessError};
+use super::stock::{self, Migrator, StockRules, Verdict};
 use super::told::{self, Seen, Told, WATCHED};
 use crate::checks::{Contents, ObjectKey, OperationId, Operations, Outcome, Rule, StoredObject, Violation, Writer};
 use crate::world::NAMESPACE;
@@ -30,6 +31,8 @@ pub(crate) struct History {
 struct State {
     contents: Contents,
     operations: Operations,
+    /// The rules on stock API servers; `None` on Restow's.
+    stock: Option<StockRules>,
     /// The first revision that was not read yet.
     next: Revision,
     /// The changes of the watched resources, oldest first.
@@ -55,12 +58,20 @@ enum Answer {
 pub(crate) struct Mark(u64);
 
 impl History {
+    /// An empty history of stock API servers.
+    pub(crate) fn of_stock(path: &Path, rules: StockRules) -> Result<Self, ProcessError> {
+        let history = Self::record_to(path)?;
+        history.state().stock = Some(rules);
+        Ok(history)
+    }
+
     /// An empty history, which is recorded in this file.
     pub(crate) fn record_to(path: &Path) -> Result<Self, ProcessError> {
         let file = File::create(path).map_err(ProcessError::io("create the record of the history"))?;
         let state = State {
             contents: Contents::default(),
             operations: Operations::default(),
+            stock: None,
             next: Revision::new(1),
             changes: WATCHED.iter().map(|(resource, _)| ((*resource).to_owned(), Vec::new())).collect(),
             answers: VecDeque::new(),
@@ -102,8 +113,11 @@ impl History {
         };
         let line = json!({"revision": event.revision.get(), "key": String::from_utf8_lossy(key), "value": value});
         self.record(state, line);
-        let Some(key) = ObjectKey::parse(key) else { return };
+        let Some(key) = state.parse(key) else { return };
         let after = value.map(|value| StoredObject::new(value, event.revision));
+        if state.stock.is_some() {
+            return self.look_at_stock(state, key, event.revision, after);
+        }
         // Watchers see only the namespace of the writers.
         if let Some(changes) = state.changes.get_mut(&key.resource).filter(|_| key.namespace == NAMESPACE) {
             let token = after.as_ref().and_then(StoredObject::token).map(str::to_owned);
@@ -122,11 +136,45 @@ impl History {
         }
     }
 
+    /// Looks at a change by a stock API server.
+    fn look_at_stock(&self, state: &mut State, key: ObjectKey, revision: Revision, after: Option<StoredObject>) {
+        let findings = state.operations.look_at(&key, revision, &state.contents, after.as_ref());
+        let is_success = after.as_ref().is_some_and(|after| is_new_success(&key, state.contents.object(&key), after));
+        state.counts.migrations += u64::from(is_success);
+        let before = state.contents.replace(&key, after);
+        let at = self.began.elapsed();
+        let verdicts = state.stock.as_mut().map(|rules| rules.check(&state.contents, &key, before.as_ref(), at));
+        for verdict in verdicts.into_iter().flatten() {
+            match verdict {
+                Verdict::Broken(rule, what) => self.add_violation(state, rule, what, revision),
+                Verdict::ServerWasLate(what) => {
+                    state.counts.late_writes += 1;
+                    self.record(state, json!({"LATE": what}));
+                }
+            }
+        }
+        findings.into_iter().for_each(|(rule, what)| self.add_violation(state, rule, what, revision));
+    }
+
+    /// What a migrator on stock API servers has not done yet.
+    pub(crate) fn open_for(&self, migrator: &Migrator) -> Vec<String> {
+        let state = self.state();
+        state.stock.as_ref().map(|rules| rules.open(&state.contents, migrator)).unwrap_or_default()
+    }
+
+    /// Reads a key of the store; `None` if it is not the key of an object that is checked.
+    pub(crate) fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
+        self.state().parse(key)
+    }
+
     /// A writer begins to change an object, so that it has this token; a deletion has none.
     pub(crate) fn begin(&self, key: &ObjectKey, token: Option<&str>, via: &str, method: &str) -> OperationId {
         let mut state = self.state();
         state.counts.operations += 1;
         self.record(&mut state, json!({"begin": method, "key": key.to_string(), "token": token, "via": via}));
+        if let (Some(rules), Some(token)) = (&mut state.stock, token) {
+            rules.begin(token, self.began.elapsed());
+        }
         let next = state.next;
         state.operations.begin(key.clone(), token.map(str::to_owned), next)
     }
@@ -250,6 +298,12 @@ impl History {
     fn record(&self, state: &mut State, mut line: Value) {
         line["at"] = self.began.elapsed().as_secs_f64().into();
         let _ = writeln!(state.record, "{line}");
+    }
+}
+
+impl State {
+    fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
+        if self.stock.is_some() { stock::parse_key(key) } else { ObjectKey::parse(key) }
     }
 }
 

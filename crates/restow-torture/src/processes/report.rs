@@ -78,6 +78,9 @@ pub struct Counts {
     pub compactions: u64,
     /// Migrations that succeeded.
     pub migrations: u64,
+    /// Old versions that a stock API server wrote after its own time limit for the request, and after they were forgotten. No
+    /// migrator can wait for these.
+    pub late_writes: u64,
     /// Processes that ended by themselves, and were started again.
     pub unexpected_exits: u64,
 }
@@ -118,6 +121,11 @@ pub enum ProcessError {
         /// The folder with the logs.
         folder: PathBuf,
     },
+    /// There are no namespaces.
+    #[error(
+        "stock API servers need namespaces of their own for network, mounts and host names, which this machine does not give; run it as root"
+    )]
+    NeedsSandbox,
     /// The history of the store was lost.
     #[error("the history of the store cannot be read: {0}")]
     History(String),

@@ -21,6 +21,8 @@ pub(crate) struct Writer {
     /// The servers, each with its name.
     servers: Vec<(String, Client)>,
     random: StdRng,
+    /// Whether it writes custom resources only.
+    custom_only: bool,
     /// How many tokens it has used.
     tokens: u64,
 }
@@ -37,7 +39,12 @@ struct Target {
 impl Writer {
     pub(crate) fn new(number: usize, seed: u64, history: Arc<History>, servers: Vec<(String, Client)>) -> Self {
         let random = StdRng::seed_from_u64(seed.wrapping_add(number as u64 + 1_000));
-        Writer { name: format!("writer-{number}"), history, servers, random, tokens: 0 }
+        Writer { name: format!("writer-{number}"), history, servers, random, custom_only: false, tokens: 0 }
+    }
+
+    /// The same, for custom resources only.
+    pub(crate) fn of_custom_resources(self) -> Self {
+        Writer { custom_only: true, ..self }
     }
 
     /// Writes until it is dropped.
@@ -51,6 +58,7 @@ impl Writer {
 
     async fn act(&mut self) {
         let kind = match self.random.random_range(0..10) {
+            _ if self.custom_only => &WIDGETS,
             0..5 => &WIDGETS,
             5..8 => &SLICES,
             8 => &CONFIG_MAPS,
