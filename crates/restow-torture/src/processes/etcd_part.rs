@@ -29,6 +29,8 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(180);
 const STOCK_SETTLES_WITHIN: Duration = Duration::from_secs(300);
 /// How often an administrator asks a migrator again that does not begin by itself.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// How long the trigger of kube-storage-version-migrator takes to go through all resources.
+const ONE_PASS: Duration = Duration::from_secs(150);
 const TICK: Duration = Duration::from_millis(50);
 /// The average time between two requests of a writer.
 const WRITER_PAUSE: Duration = Duration::from_millis(150);
@@ -41,6 +43,8 @@ pub(crate) struct EtcdPart<'r> {
     observer: Observer,
     admin: Admin,
     access: Access,
+    /// When the trigger of kube-storage-version-migrator last began to go through all resources.
+    triggered: Instant,
     _balancer: Balancer,
 }
 
@@ -90,7 +94,8 @@ impl<'r> EtcdPart<'r> {
         let observer = Observer::start(urls, history.clone());
         cluster.tick(|host| matches!(host, Host::Server(_)))?;
         let admin = Admin::new(history, clients).of_stock(options.stock.clone());
-        let mut part = EtcdPart { options, reporter, cluster, observer, admin, access, _balancer: balancer };
+        let triggered = Instant::now();
+        let mut part = EtcdPart { options, reporter, cluster, observer, admin, access, triggered, _balancer: balancer };
         let setting_up = tokio::spawn({
             let admin = part.admin.clone();
             async move { admin.set_up(READY_WITHIN).await }
@@ -179,8 +184,11 @@ impl<'r> EtcdPart<'r> {
                 drop(tokio::spawn(self.admin.clone().ask_for_migration(turn)));
             }
             Some(Migrator::Ksvm { .. }) => {
-                if let Some(trigger) = self.cluster.process(Host::Controller(1)) {
+                if self.triggered.elapsed() > ONE_PASS
+                    && let Some(trigger) = self.cluster.process(Host::Controller(1))
+                {
                     trigger.kill_for(Duration::ZERO);
+                    self.triggered = Instant::now();
                 }
             }
         }

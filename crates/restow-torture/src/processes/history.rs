@@ -140,7 +140,8 @@ impl History {
     fn look_at_stock(&self, state: &mut State, key: ObjectKey, revision: Revision, after: Option<StoredObject>) {
         let findings = state.operations.look_at(&key, revision, &state.contents, after.as_ref());
         let is_success = after.as_ref().is_some_and(|after| is_new_success(&key, state.contents.object(&key), after));
-        state.counts.migrations += u64::from(is_success);
+        let is_of_writers = |object: &StoredObject| object.value["spec"]["resource"]["group"] == "example.com";
+        state.counts.migrations += u64::from(is_success && after.as_ref().is_some_and(is_of_writers));
         let before = state.contents.replace(&key, after);
         let at = self.began.elapsed();
         let verdicts = state.stock.as_mut().map(|rules| rules.check(&state.contents, &key, before.as_ref(), at));

@@ -35,7 +35,7 @@ pub enum Migrator {
         kube_controller_manager: PathBuf,
     },
     /// kube-storage-version-migrator: one `migrator` and one `trigger`, since it has no leader election. The trigger is started again
-    /// after each change of the storage version, in place of its look every ten minutes.
+    /// after changes of the storage version, in place of its look every ten minutes.
     Ksvm {
         /// The folder with both programs.
         folder: PathBuf,

@@ -52,7 +52,8 @@ impl History {
     }
 
     fn state(&mut self, versions: &[&str]) -> Vec<Verdict> {
-        let hashes: Vec<String> = versions.iter().map(|version| hash_of(version)).collect();
+        let hash = |version: &&str| if *version == "Unknown" { (*version).to_owned() } else { hash_of(version) };
+        let hashes: Vec<String> = versions.iter().map(hash).collect();
         let status = json!({"persistedStorageVersionHashes": hashes});
         self.put(ObjectKey::new(STATES, "", CRD), json!({"status": status}))
     }
@@ -127,19 +128,18 @@ fn a_storage_state_forgets_only_what_is_not_stored() {
     history.state(&["v1", "v2"]);
     history.widget("a", "v2", "t1");
     assert_eq!(history.state(&["v2"]), []);
+    assert_eq!(history.state(&["Unknown"]), []);
+    assert_eq!(rules(&history.state(&["v1"])), [UNTRUE], "Unknown stands for every version");
 }
 
 #[test]
 fn a_migrator_is_done_when_nothing_old_is_stored_and_it_says_so() {
     let mut history = History::new();
-    let (restow, ksvm) = (Migrator::Restow, Migrator::Ksvm { folder: "ksvm".into() });
+    let restow = Migrator::Restow;
     history.crd("v2", &["v1", "v2"]);
     assert_eq!(history.rules.open(&history.contents, &restow).len(), 2);
     history.widget("a", "v2", "t1");
     assert_eq!(history.rules.open(&history.contents, &restow).len(), 1);
     history.crd("v2", &["v2"]);
     assert_eq!(history.rules.open(&history.contents, &restow), Vec::<String>::new());
-    assert_eq!(history.rules.open(&history.contents, &ksvm).len(), 1);
-    history.state(&["v2"]);
-    assert_eq!(history.rules.open(&history.contents, &ksvm), Vec::<String>::new());
 }
