@@ -68,8 +68,8 @@ impl Migrator {
         match self {
             Migrator::Restow => Patience::of(seed).settling_time + Duration::from_secs(40),
             Migrator::InTree { .. } => Duration::from_secs(5),
-            // Its trigger goes through all resources, with five requests a second.
-            Migrator::Ksvm { .. } => Duration::from_secs(60),
+            // Its trigger goes through all resources, and then through all migrations, with five requests a second.
+            Migrator::Ksvm { .. } => Duration::from_secs(240),
         }
     }
 }

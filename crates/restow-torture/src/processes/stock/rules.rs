@@ -1,8 +1,10 @@
 //! What a migrator on stock API servers is held to, checked on the history of etcd.
 //!
-//! * `storedVersions` of the CRD, or a StorageState, forgets a version only if no object is stored in it.
-//! * Nothing is stored afterwards in a version that was forgotten: a migrator that forgets it has to know that no server can write it any
-//!   more.
+//! * `storedVersions` of the CRD forgets a version only if no object is stored in it.
+//! * Nothing is stored afterwards in a version that it has forgotten: a migrator that forgets it has to know that no server can write it
+//!   any more.
+//! * A StorageState forgets a version only if no object was stored in it when a migration last succeeded. What was written since is added
+//!   when the migrator notices that the storage version has changed.
 //! * When a migration succeeds, and the storage version has not changed since it began, all objects are in the storage version.
 //!
 //! The exception is a server that writes after its own time limit for the request (`--request-timeout`), since nobody can wait for that:
@@ -33,6 +35,8 @@ pub(crate) struct StockRules {
     flipped: Revision,
     /// When a migration was first seen.
     since: BTreeMap<ObjectKey, Revision>,
+    /// When a migration last succeeded.
+    migrated: Option<Revision>,
 }
 
 /// What is said about a change.
@@ -53,6 +57,7 @@ impl StockRules {
             overdue: BTreeSet::new(),
             flipped: Revision::new(0),
             since: BTreeMap::new(),
+            migrated: None,
         }
     }
 
@@ -122,16 +127,20 @@ impl StockRules {
             self.flipped = after.revision;
         }
         let (listed, now) = (stored_versions_of(&before.value), stored_versions_of(&after.value));
-        let forgotten = |version: &str| listed.contains(short(version)) && !now.contains(short(version));
+        let forgotten =
+            |object: &StoredObject| listed.contains(short(&object.version)) && !now.contains(short(&object.version));
         let words = format!("storedVersions of {CRD} shrinks from {listed:?} to {now:?}");
         self.check_forgotten(contents, Rule::StoredVersionsAreTrue, &words, forgotten)
     }
 
-    /// A version that a StorageState does not name any more is not stored any more.
+    /// A version that a StorageState does not name any more was not stored when a migration last succeeded.
     fn check_state(&self, contents: &Contents, before: Option<&StoredObject>, after: &StoredObject) -> Vec<Verdict> {
         let Some(before) = before else { return Vec::new() };
         let (listed, now) = (persisted(&before.value), persisted(&after.value));
-        let forgotten = |version: &str| names(&listed, version) && !names(&now, version);
+        let forgotten = |object: &StoredObject| {
+            let was_there = self.migrated.is_none_or(|migrated| object.revision <= migrated);
+            was_there && names(&listed, &object.version) && !names(&now, &object.version)
+        };
         let words = format!("the StorageState {CRD} shrinks from {listed:?} to {now:?}");
         self.check_forgotten(contents, Rule::StoredVersionsAreTrue, &words, forgotten)
     }
@@ -148,13 +157,15 @@ impl StockRules {
         let resource = &after.value["spec"]["resource"];
         let is_of_writers = resource["group"] == "example.com" && resource["resource"] == WIDGETS.plural;
         let is_new = has_succeeded(&after.value) && !before.is_some_and(|before| has_succeeded(&before.value));
-        let Some(crd) = contents.crd_of(WIDGETS.resource).filter(|_| is_of_writers && is_new && self.flipped < since)
-        else {
+        if !is_of_writers || !is_new {
             return Vec::new();
-        };
+        }
+        self.migrated = Some(after.revision);
+        let Some(crd) = contents.crd_of(WIDGETS.resource).filter(|_| self.flipped < since) else { return Vec::new() };
         let storage = storage_version(crd);
         let words = format!("the migration {} to {storage} succeeded", key.name);
-        self.check_forgotten(contents, Rule::NoPollutedMigration, &words, |version| short(version) != storage)
+        let is_old = |object: &StoredObject| short(&object.version) != storage;
+        self.check_forgotten(contents, Rule::NoPollutedMigration, &words, is_old)
     }
 
     /// Nothing may be stored in a version that was forgotten.
@@ -163,9 +174,9 @@ impl StockRules {
         contents: &Contents,
         rule: Rule,
         what: &str,
-        forgotten: impl Fn(&str) -> bool,
+        forgotten: impl Fn(&StoredObject) -> bool,
     ) -> Vec<Verdict> {
-        let objects = contents.objects_of(WIDGETS.resource).filter(|(_, object)| forgotten(&object.version));
+        let objects = contents.objects_of(WIDGETS.resource).filter(|(_, object)| forgotten(object));
         let describe =
             |key: &ObjectKey, object: &StoredObject| format!("{key} in {} since {}", object.version, object.revision);
         let (late, there): (Vec<_>, Vec<_>) = objects.partition(|(key, _)| self.overdue.contains(*key));

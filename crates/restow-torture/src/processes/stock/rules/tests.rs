@@ -121,7 +121,7 @@ fn a_migration_that_succeeds_leaves_no_old_object_unless_the_storage_version_has
 }
 
 #[test]
-fn a_storage_state_forgets_only_what_is_not_stored() {
+fn a_storage_state_forgets_only_what_was_not_stored_when_a_migration_succeeded() {
     let mut history = History::new();
     assert_eq!(history.state(&["v1", "v2"]), []);
     assert_eq!(rules(&history.state(&["v2"])), [UNTRUE]);
@@ -130,6 +130,12 @@ fn a_storage_state_forgets_only_what_is_not_stored() {
     assert_eq!(history.state(&["v2"]), []);
     assert_eq!(history.state(&["Unknown"]), []);
     assert_eq!(rules(&history.state(&["v1"])), [UNTRUE], "Unknown stands for every version");
+    history.crd("v2", &["v1", "v2"]);
+    history.migration(MIGRATIONS, "Running");
+    history.migration(MIGRATIONS, "Succeeded");
+    history.state(&["v1", "v2"]);
+    history.widget("b", "v1", "t2");
+    assert_eq!(history.state(&["v2"]), [], "it was written after the migration");
 }
 
 #[test]
