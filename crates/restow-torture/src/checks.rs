@@ -4,7 +4,9 @@
 mod contents;
 mod operations;
 
-pub(crate) use contents::{Contents, ObjectKey, STORAGE_VERSIONS, StoredObject, Writer, stored_versions_of};
+pub(crate) use contents::{
+    CRDS, Contents, MIGRATIONS, ObjectKey, STATES, STORAGE_VERSIONS, StoredObject, Writer, stored_versions_of,
+};
 pub(crate) use operations::{OperationId, Operations, Outcome};
 
 use crate::story::{Statistics, StoryLine, Telling};

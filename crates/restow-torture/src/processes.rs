@@ -13,6 +13,7 @@
 //! | `aggregated.rs`, `aggregated/` | an aggregated API server with a store of its own |
 //! | `writer.rs`, `watcher.rs`, `admin.rs`, `api.rs` | the clients |
 //! | `history.rs`, `silence.rs`, `told.rs`, `observer.rs` | what happened, and the checks |
+//! | `stock.rs`, `stock/` | stock API servers in place of Restow's, and what a migrator on them is held to |
 //! | `etcd_part.rs`, `embedded_part.rs` | the two runs, from start to end |
 
 mod admin;
@@ -34,6 +35,7 @@ mod plan;
 mod report;
 pub mod sandbox;
 mod silence;
+mod stock;
 mod told;
 mod wall_clock;
 mod watcher;
@@ -41,6 +43,7 @@ mod writer;
 
 pub use aggregated::server::AggregatedServer;
 pub use report::{Counts, Part, ProcessError, ProcessReport, Progress};
+pub use stock::{Migrator, StockOptions};
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -58,6 +61,8 @@ pub struct ProcessOptions {
     pub writers: usize,
     /// On which stores.
     pub stores: Stores,
+    /// Stock API servers in place of Restow's; then everything is on etcd.
+    pub stock: Option<StockOptions>,
     /// The program `restow`.
     pub restow: PathBuf,
     /// The program `etcd`.
@@ -109,17 +114,21 @@ pub async fn run(options: &ProcessOptions, listener: &dyn Listener) -> Result<Pr
     if sandbox::is_inside() {
         sandbox::prepare()?;
     }
+    if options.stock.is_some() && !sandbox::is_inside() {
+        return Err(ProcessError::NeedsSandbox);
+    }
     let reporter = Reporter { began: Instant::now(), listener };
     let (mut parts, mut left_out) = (Vec::new(), Vec::new());
-    let embedded = match options.stores {
+    let stores = if options.stock.is_some() { Stores::Etcd } else { options.stores };
+    let embedded = match stores {
         Stores::Both => options.duration / 5,
         Stores::Etcd => Duration::ZERO,
         Stores::Embedded => options.duration,
     };
-    if options.stores != Stores::Embedded {
+    if stores != Stores::Embedded {
         parts.extend(etcd_part::run(options, &reporter, &mut left_out, options.duration - embedded).await?);
     }
-    if options.stores != Stores::Etcd {
+    if stores != Stores::Etcd {
         parts.push(embedded_part::run(options, &reporter, embedded).await?);
     }
     let seconds = reporter.began.elapsed().as_secs_f64();
@@ -139,7 +148,7 @@ impl Reporter<'_> {
 impl ProcessOptions {
     /// Whether the API servers on etcd vote on storage versions. The seed decides it.
     pub fn is_voting(&self) -> bool {
-        plan::is_voting(self.seed)
+        self.stock.is_none() && plan::is_voting(self.seed)
     }
 }
 

@@ -39,6 +39,28 @@ fn no_rule_breaks_while_real_processes_are_killed_and_cut_off() {
 }
 
 #[test]
+fn no_rule_breaks_on_two_stock_api_servers() {
+    let Some(kube_apiserver) = std::env::var_os("RESTOW_TEST_KUBE_APISERVER") else {
+        restow_testkit::skip("set RESTOW_TEST_KUBE_APISERVER to the program kube-apiserver");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // An odd seed, so that the settling time is short.
+    let arguments = ["--seed", "1", "--minutes", "0.5", "-o", "json", "--kube-apiserver"];
+    let output = output(torture(folder.path(), &arguments).arg(kube_apiserver));
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() {
+        panic!("the logs are in {}\n{printed}\n{errors}", folder.keep().display());
+    }
+    println!("{printed}\n{errors}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let part = &report["parts"][0];
+    assert_eq!(part["store"], "stock API servers on etcd");
+    assert!(part["counts"]["acknowledged"].as_u64() > Some(10), "{part}");
+    assert!(part["settledAfter"].is_f64(), "{part}");
+}
+
+#[test]
 fn an_interrupted_torture_leaves_no_processes_or_files() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = torture(folder.path(), &["--store", "etcd"]).spawn().unwrap();

@@ -247,11 +247,12 @@ impl Contents {
         findings
     }
 
-    /// Takes up a change, and checks what must be true afterwards.
-    pub(crate) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
-        let before = match after.clone() {
+    /// Takes up a change, and returns what was there before.
+    pub(crate) fn replace(&mut self, key: &ObjectKey, after: Option<StoredObject>) -> Option<StoredObject> {
+        let after_version = after.as_ref().map(|after| after.version.clone());
+        let before = match after {
             Some(object) => self.objects.insert(key.clone(), object),
-            None => self.objects.remove(&key),
+            None => self.objects.remove(key),
         };
         let counts = self.versions.entry(key.resource.clone()).or_default();
         if let Some(before) = &before
@@ -259,9 +260,15 @@ impl Contents {
         {
             *count -= 1;
         }
-        if let Some(after) = &after {
-            *counts.entry(after.version.clone()).or_default() += 1;
+        if let Some(version) = after_version {
+            *counts.entry(version).or_default() += 1;
         }
+        before
+    }
+
+    /// Takes up a change, and checks what must be true afterwards.
+    pub(crate) fn change(&mut self, key: ObjectKey, revision: Revision, after: Option<StoredObject>) -> Vec<Finding> {
+        let before = self.replace(&key, after.clone());
         match (key.resource.as_str(), &after) {
             (STORAGE_VERSIONS, after) => {
                 self.take_reports(&key.name, revision, after.as_ref());

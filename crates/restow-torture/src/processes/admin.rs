@@ -2,6 +2,7 @@
 
 use super::api::{Answer, request};
 use super::history::History;
+use super::stock::{Migrator, StockOptions};
 use crate::checks::{ObjectKey, Outcome};
 use crate::world::setup::{self, CRD};
 use crate::world::{LIMITED, NAMESPACE};
@@ -22,11 +23,18 @@ const TRIES: usize = 10;
 pub(crate) struct Admin {
     history: Arc<History>,
     servers: Vec<Client>,
+    /// Stock API servers, and who migrates on them.
+    stock: Option<StockOptions>,
 }
 
 impl Admin {
     pub(crate) fn new(history: Arc<History>, servers: Vec<Client>) -> Self {
-        Admin { history, servers }
+        Admin { history, servers, stock: None }
+    }
+
+    /// The same, of stock API servers.
+    pub(crate) fn of_stock(self, stock: Option<StockOptions>) -> Self {
+        Admin { stock, ..self }
     }
 
     async fn send(&self, turn: usize, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
@@ -58,7 +66,9 @@ impl Admin {
             (NAMESPACES.to_owned(), setup::namespace(LIMITED)),
             (format!("{NAMESPACES}/{LIMITED}/resourcequotas"), quota),
         ];
-        for (collection, object) in &objects {
+        // On stock API servers only custom resources are written.
+        let needed = if self.stock.is_some() { 2 } else { objects.len() };
+        for (collection, object) in &objects[..needed] {
             while !self.create(collection, object).await {
                 if began.elapsed() > within {
                     return false;
@@ -139,14 +149,28 @@ impl Admin {
     }
 
     /// Asks for a migration of the writers' custom resources.
-    pub(crate) async fn ask_for_migration(self, turn: usize) {
+    pub(crate) async fn ask_for_migration(self, first: usize) {
+        let is_in_tree = matches!(&self.stock, Some(StockOptions { migrator: Migrator::InTree { .. }, .. }));
+        // The API of Kubernetes itself migrates all versions, and takes none.
+        let (version, resource) = match is_in_tree {
+            true => ("storagemigration.k8s.io/v1", json!({"group": "example.com", "resource": "widgets"})),
+            false => {
+                let resource = json!({"group": "example.com", "version": "v1", "resource": "widgets"});
+                ("migration.k8s.io/v1alpha1", resource)
+            }
+        };
         let migration = json!({
-            "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
-            "metadata": {"generateName": "by-hand-"},
-            "spec": {"resource": {"group": "example.com", "version": "v1", "resource": "widgets"}},
+            "apiVersion": version, "kind": "StorageVersionMigration",
+            "metadata": {"generateName": "by-hand-"}, "spec": {"resource": resource},
         });
-        let path = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
-        let _ = self.send(turn, "POST", path, Some(&migration)).await;
+        let path = format!("/apis/{version}/storageversionmigrations");
+        // Nobody but an administrator asks the migrator of Kubernetes, so it is worth trying again.
+        for turn in first..first + if is_in_tree { TRIES } else { 1 } {
+            let answer = self.send(turn, "POST", &path, Some(&migration)).await;
+            if answer.is_some_and(|answer| answer.code == 201) {
+                return;
+            }
+        }
     }
 
     /// The servers that do not say that they are ready for writes.

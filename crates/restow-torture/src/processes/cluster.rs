@@ -1,5 +1,7 @@
 //! The processes of a run on etcd: three members of etcd, API servers and controllers, each on a host of its own.
 
+mod stock;
+
 use super::disk::Disk;
 use super::history::History;
 use super::host::{CONTROLLERS, Host, MEMBERS};
@@ -8,6 +10,7 @@ use super::member_loss::{self, MemberLoss, Replacement};
 use super::network::Network;
 use super::plan::is_voting;
 use super::report::ProcessError;
+use super::stock::{Migrator, Patience, StockOptions};
 use super::wall_clock::{ClockLibrary, WallClock};
 use super::{ProcessOptions, Release, Reporting};
 use std::collections::BTreeMap;
@@ -41,6 +44,9 @@ pub(crate) struct Cluster {
     /// The members of etcd that joined an existing cluster.
     joined: Vec<bool>,
     programs: Programs,
+    /// Stock API servers in place of Restow's.
+    stock: Option<StockOptions>,
+    patience: Patience,
     folder: PathBuf,
 }
 
@@ -59,7 +65,8 @@ impl Cluster {
     ) -> Result<Self, ProcessError> {
         let members = (0..MEMBERS).map(Host::Member);
         let others = (0..options.servers).map(Host::Server).chain((0..CONTROLLERS).map(Host::Controller));
-        let hosts: Vec<Host> = members.chain(others).chain([Host::Aggregated]).collect();
+        let aggregated_host = options.stock.is_none().then_some(Host::Aggregated);
+        let hosts: Vec<Host> = members.chain(others).chain(aggregated_host).collect();
         let network = Network::build(&hosts, left_out)?;
         let folder = options.folder.join("etcd");
         std::fs::create_dir_all(&folder).map_err(ProcessError::io("create a folder for logs"))?;
@@ -70,11 +77,14 @@ impl Cluster {
                 None
             }
         };
+        if options.stock.is_some() {
+            left_out.push("wrong clocks of stock programs: they read the time without the C library".to_owned());
+        }
         if !member_loss::is_possible() {
             left_out.push("members of etcd that lose their disk: they need etcdctl".to_owned());
         }
         let mut clocks = BTreeMap::new();
-        for host in hosts.iter().filter(|host| !matches!(host, Host::Member(_))) {
+        for host in hosts.iter().filter(|host| has_clock(**host, options.stock.as_ref())) {
             clocks.insert(*host, WallClock::right(&folder, &host.to_string(), library.as_ref())?);
         }
         if library.is_none() {
@@ -96,6 +106,8 @@ impl Cluster {
             joined: vec![false; MEMBERS],
             is_voting: is_voting(options.seed),
             programs: Programs { restow: options.restow.clone(), etcd: options.etcd.clone() },
+            stock: options.stock.clone(),
+            patience: Patience::of(options.seed),
             folder,
         };
         cluster.create_certificates(&hosts)?;
@@ -195,6 +207,11 @@ impl Cluster {
         disturbed.map(|process| format!("{} is disturbed", process.name())).collect()
     }
 
+    /// Whether servers are upgraded and rolled back. Stock ones are not.
+    pub(crate) fn has_releases(&self) -> bool {
+        self.stock.is_none()
+    }
+
     pub(crate) fn release_of(&self, server: usize) -> Release {
         self.releases[server]
     }
@@ -267,11 +284,13 @@ impl Cluster {
     }
 
     fn command(&self, host: Host) -> Command {
-        match host {
-            Host::Member(number) => self.etcd(number),
-            Host::Server(number) => self.server(number),
-            Host::Aggregated => self.aggregated_server(),
-            Host::Controller(_) | Host::Hub | Host::Balancer => self.controller(host),
+        match (host, &self.stock) {
+            (Host::Member(number), _) => self.etcd(number),
+            (Host::Server(number), None) => self.server(number),
+            (Host::Server(number), Some(stock)) => self.kube_apiserver(stock, number),
+            (Host::Aggregated, _) => self.aggregated_server(),
+            (Host::Controller(_) | Host::Hub | Host::Balancer, None) => self.restow_controller(host, None),
+            (Host::Controller(_) | Host::Hub | Host::Balancer, Some(stock)) => self.stock_migrator(stock, host),
         }
     }
 
@@ -319,13 +338,16 @@ impl Cluster {
         command
     }
 
-    fn controller(&self, host: Host) -> Command {
+    fn restow_controller(&self, host: Host, patience: Option<Patience>) -> Command {
         let mut command = self.network.command_on(host, &self.programs.restow);
         command.args(["controller", "--identity", &host.to_string(), "--lease-duration", "5"]);
         command
             .args(["--namespace", "kube-system", "--poll-interval", "15"])
             .arg("--kubeconfig")
             .arg(self.kubeconfig());
+        if let Some(patience) = patience {
+            patience.set(&mut command);
+        }
         self.set_clock(host, &mut command);
         command
     }
@@ -352,5 +374,14 @@ impl Cluster {
     /// The logs of all processes.
     pub(crate) fn logs(&self) -> impl Iterator<Item = (&str, &Path)> {
         self.processes.values().map(|process| (process.name(), process.log().as_path()))
+    }
+}
+
+/// Whether a host can have a wrong clock.
+fn has_clock(host: Host, stock: Option<&StockOptions>) -> bool {
+    match host {
+        Host::Member(_) | Host::Hub | Host::Balancer => false,
+        Host::Server(_) | Host::Aggregated => stock.is_none(),
+        Host::Controller(_) => stock.is_none_or(|stock| stock.migrator == Migrator::Restow),
     }
 }

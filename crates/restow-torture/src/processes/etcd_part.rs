@@ -9,14 +9,15 @@ use super::faults::Faults;
 use super::history::History;
 use super::host::{Host, MEMBERS};
 use super::observer::Observer;
-use super::plan::plan;
+use super::plan::{plan, stock_plan};
 use super::report::{Part, ProcessError};
+use super::stock::{Migrator, Patience, StockRules};
 use super::watcher::Watcher;
 use super::writer::Writer;
 use super::{ProcessOptions, Reporter, panics_in};
 use crate::checks::Rule;
 use crate::world::convergence::{Expected, what_is_open_in};
-use crate::world::user::Kind;
+use crate::world::user::{Kind, WIDGETS};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,12 +27,20 @@ use tokio::task::JoinSet;
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long everything may take to settle after the last fault.
 const SETTLES_WITHIN: Duration = Duration::from_secs(180);
+/// The same on stock API servers, where a settling time begins again when something changes.
+const STOCK_SETTLES_WITHIN: Duration = Duration::from_secs(300);
+/// How often an administrator asks a migrator again that does not begin by itself.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// How long the trigger of kube-storage-version-migrator takes to go through all resources.
+const ONE_PASS: Duration = Duration::from_secs(150);
 const TICK: Duration = Duration::from_millis(50);
 /// The average time between two requests of a writer.
 const WRITER_PAUSE: Duration = Duration::from_millis(150);
 /// The number of writers at the aggregated server, and what they write.
 const PLANT_WRITERS: usize = 3;
 const PLANT_KINDS: &[Kind] = &[PLANTS];
+/// What writers write on stock API servers.
+const CUSTOM_KINDS: &[Kind] = &[WIDGETS];
 
 /// A run on etcd.
 pub(crate) struct EtcdPart<'r> {
@@ -46,6 +55,8 @@ pub(crate) struct EtcdPart<'r> {
     aggregated: Arc<History>,
     reader: Reader,
     revision_times: RevisionTimes,
+    /// When the trigger of kube-storage-version-migrator last began to go through all resources.
+    triggered: Instant,
 }
 
 /// Runs it for so long.
@@ -55,13 +66,19 @@ pub(crate) async fn run(
     left_out: &mut Vec<String>,
     duration: Duration,
 ) -> Result<Vec<Part>, ProcessError> {
-    let history = Arc::new(History::record_to(&options.folder.join("etcd-history.jsonl"))?);
+    let record = options.folder.join("etcd-history.jsonl");
+    let history = Arc::new(match options.stock {
+        None => History::record_to(&record)?,
+        Some(_) => History::of_stock(&record, StockRules::new(Patience::of(options.seed).request_timeout))?,
+    });
     let aggregated = Arc::new(History::record_to(&options.folder.join("aggregated-history.jsonl"))?);
     let ran = async {
         let mut part = EtcdPart::start(options, reporter, (history.clone(), aggregated.clone()), left_out).await?;
         part.torture(duration).await?;
         let settled_after = part.settle().await?;
-        part.compare_stores().await?;
+        if options.stock.is_none() {
+            part.compare_stores().await?;
+        }
         Ok(settled_after)
     };
     let ran = ran.await;
@@ -73,7 +90,10 @@ pub(crate) async fn run(
         counts: history.counts(),
         violations: history.violations(),
     };
-    Ok(vec![part("etcd", &history), part("aggregated", &aggregated)])
+    Ok(match options.stock {
+        None => vec![part("etcd", &history), part("aggregated", &aggregated)],
+        Some(_) => vec![part("stock API servers on etcd", &history)],
+    })
 }
 
 impl<'r> EtcdPart<'r> {
@@ -98,7 +118,7 @@ impl<'r> EtcdPart<'r> {
         let revision_times = RevisionTimes::start(urls.clone());
         let observer = Observer::start(urls, history.clone());
         cluster.tick(|host| matches!(host, Host::Server(_)))?;
-        let admin = Admin::new(history, clients);
+        let admin = Admin::new(history, clients).of_stock(options.stock.clone());
         let reader = Reader::new(cluster.record(), aggregated.clone());
         let mut part = EtcdPart {
             options,
@@ -111,6 +131,7 @@ impl<'r> EtcdPart<'r> {
             aggregated,
             reader,
             revision_times,
+            triggered: Instant::now(),
         };
         let setting_up = tokio::spawn({
             let admin = part.admin.clone();
@@ -152,33 +173,70 @@ impl<'r> EtcdPart<'r> {
                 Ok((host.to_string(), self.access.client(&self.cluster.address(host))?))
             };
             let servers = (0..self.cluster.servers()).map(client).collect::<Result<_, ProcessError>>()?;
-            writers.spawn(Writer::new(number, self.options.seed, self.history().clone(), servers).write(WRITER_PAUSE));
+            let writer = Writer::new(number, self.options.seed, self.history().clone(), servers);
+            let writer = if self.options.stock.is_some() { writer.of(CUSTOM_KINDS) } else { writer };
+            writers.spawn(writer.write(WRITER_PAUSE));
         }
-        for server in 0..self.cluster.servers() {
+        // What stock servers tell their watchers is not Restow's.
+        let watched = if self.options.stock.is_some() { 0 } else { self.cluster.servers() };
+        for server in 0..watched {
             let host = Host::Server(server);
             let client = self.access.client(&self.cluster.address(host))?;
             for watcher in Watcher::all(self.history(), &client, &host.to_string()) {
                 writers.spawn(watcher.watch());
             }
         }
-        for number in 0..PLANT_WRITERS {
+        let plant_writers = if self.options.stock.is_some() { 0 } else { PLANT_WRITERS };
+        for number in 0..plant_writers {
             let host = Host::Aggregated;
             let server = (host.to_string(), self.access.client(&self.cluster.address(host))?);
             let writer = Writer::new(500 + number, self.options.seed, self.aggregated.clone(), vec![server]);
             writers.spawn(writer.of(PLANT_KINDS).write(WRITER_PAUSE));
         }
         let mut faults = Faults::new(self.admin.clone());
-        let mut planned = plan(self.options.seed, duration, self.cluster.servers()).into_iter().peekable();
-        let began = Instant::now();
+        let (seed, servers) = (self.options.seed, self.cluster.servers());
+        let planned = match self.migrator() {
+            None => plan(seed, duration, servers),
+            Some(migrator) => stock_plan(seed, duration, servers, migrator.calm(seed)),
+        };
+        let mut planned = planned.into_iter().peekable();
+        let (began, mut flips) = (Instant::now(), 0);
         while began.elapsed() < duration && !self.history().has_seen_enough() {
             while let Some(next) = planned.next_if(|next| next.at <= began.elapsed()) {
                 faults.begin(&mut self.cluster, next.fault).await?;
             }
             faults.tick(&mut self.cluster).await?;
+            if std::mem::replace(&mut flips, self.history().counts().flips) != flips {
+                self.ask();
+            }
             self.tick("faults on etcd", |_| true).await?;
         }
         self.history().note("all faults end");
         faults.end_all(&mut self.cluster).await
+    }
+
+    /// Who migrates on stock API servers.
+    fn migrator(&self) -> Option<&'r Migrator> {
+        self.options.stock.as_ref().map(|stock| &stock.migrator)
+    }
+
+    /// What an administrator does after a change of the storage version, where the migrator does not notice it by itself.
+    fn ask(&mut self) {
+        match self.migrator() {
+            None | Some(Migrator::Restow) => {}
+            Some(Migrator::InTree { .. }) => {
+                let turn = self.history().counts().operations as usize;
+                drop(tokio::spawn(self.admin.clone().ask_for_migration(turn)));
+            }
+            Some(Migrator::Ksvm { .. }) => {
+                if self.triggered.elapsed() > ONE_PASS
+                    && let Some(trigger) = self.cluster.process(Host::Controller(1))
+                {
+                    trigger.kill_for(Duration::ZERO);
+                    self.triggered = Instant::now();
+                }
+            }
+        }
     }
 
     /// Waits until everything has settled, and checks what is stored. The writers have ended.
@@ -189,16 +247,21 @@ impl<'r> EtcdPart<'r> {
         };
         let began = Instant::now();
         let mut settled_after = None;
-        while settled_after.is_none() && began.elapsed() < SETTLES_WITHIN {
+        let within = if self.options.stock.is_some() { STOCK_SETTLES_WITHIN } else { SETTLES_WITHIN };
+        let mut asked = Instant::now();
+        while settled_after.is_none() && began.elapsed() < within {
             self.tick("settling on etcd", |_| true).await?;
+            if asked.elapsed() > ASK_AGAIN {
+                asked = Instant::now();
+                self.ask();
+            }
             if self.what_is_open(&expected).await.is_empty() {
                 settled_after = Some(began.elapsed().as_secs_f64());
             }
         }
         if settled_after.is_none() {
             let open = self.what_is_open(&expected).await.join("; ");
-            self.history()
-                .violated(Rule::ItGetsThere, format!("{} s after the last fault: {open}", SETTLES_WITHIN.as_secs()));
+            self.history().violated(Rule::ItGetsThere, format!("{} s after the last fault: {open}", within.as_secs()));
         }
         if !self.observer.catch_up(Duration::from_secs(60)).await {
             return Err(ProcessError::History("etcd does not answer after the last fault".to_owned()));
@@ -249,7 +312,10 @@ impl<'r> EtcdPart<'r> {
             open.push("etcd does not answer".to_owned());
         }
         if open.is_empty() {
-            open = self.history().contents(|contents| what_is_open_in(contents, expected, false));
+            open = match self.migrator() {
+                None => self.history().contents(|contents| what_is_open_in(contents, expected, false)),
+                Some(migrator) => self.history().open_for(migrator),
+            };
         }
         open
     }

@@ -197,7 +197,7 @@ impl Faults {
         // What an administrator has not finished is restored later.
         self.tasks.shutdown().await;
         for server in 0..cluster.servers() {
-            if cluster.release_of(server) != Release::Newer {
+            if cluster.has_releases() && cluster.release_of(server) != Release::Newer {
                 cluster.replace(server, Release::Newer);
             }
         }

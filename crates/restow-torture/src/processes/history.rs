@@ -8,6 +8,7 @@ use super::aggregated::{self, ReportedState};
 use super::host::Host;
 use super::report::{Counts, ProcessError};
 use super::silence::Silence;
+use super::stock::{self, Migrator, StockRules, Verdict};
 use super::told::{self, Seen, Told, WATCHED};
 use crate::checks::{
     Contents, ObjectKey, OperationId, Operations, Outcome, Rule, STORAGE_VERSIONS, StoredObject, Violation, Writer,
@@ -41,6 +42,8 @@ struct State {
     silence: Silence,
     /// What was reported about the resource of the aggregated server, oldest first.
     reported: Vec<ReportedState>,
+    /// The rules on stock API servers; `None` on Restow's.
+    stock: Option<StockRules>,
     /// The first revision that was not read yet.
     next: Revision,
     /// The changes of the watched resources, oldest first.
@@ -68,6 +71,13 @@ enum Answer {
 pub(crate) struct Mark(u64);
 
 impl History {
+    /// An empty history of stock API servers.
+    pub(crate) fn of_stock(path: &Path, rules: StockRules) -> Result<Self, ProcessError> {
+        let history = Self::record_to(path)?;
+        history.state().stock = Some(rules);
+        Ok(history)
+    }
+
     /// An empty history, which is recorded in this file.
     pub(crate) fn record_to(path: &Path) -> Result<Self, ProcessError> {
         let file = File::create(path).map_err(ProcessError::io("create the record of the history"))?;
@@ -76,6 +86,7 @@ impl History {
             operations: Operations::default(),
             silence: Silence::default(),
             reported: Vec::new(),
+            stock: None,
             next: Revision::new(1),
             changes: WATCHED.iter().map(|(resource, _)| ((*resource).to_owned(), Vec::new())).collect(),
             answers: VecDeque::new(),
@@ -118,8 +129,11 @@ impl History {
         };
         let line = json!({"revision": event.revision.get(), "key": String::from_utf8_lossy(key), "value": value});
         self.record(state, line);
-        let Some(key) = ObjectKey::parse(key) else { return };
+        let Some(key) = state.parse(key) else { return };
         let after = value.map(|value| StoredObject::new(value, event.revision));
+        if state.stock.is_some() {
+            return self.look_at_stock(state, key, event.revision, after);
+        }
         // Watchers see only the namespace of the writers.
         if let Some(changes) = state.changes.get_mut(&key.resource).filter(|_| key.namespace == NAMESPACE) {
             let token = after.as_ref().and_then(StoredObject::token).map(str::to_owned);
@@ -142,11 +156,46 @@ impl History {
         }
     }
 
+    /// Looks at a change by a stock API server.
+    fn look_at_stock(&self, state: &mut State, key: ObjectKey, revision: Revision, after: Option<StoredObject>) {
+        let findings = state.operations.look_at(&key, revision, &state.contents, after.as_ref());
+        let is_success = after.as_ref().is_some_and(|after| is_new_success(&key, state.contents.object(&key), after));
+        let is_of_writers = |object: &StoredObject| object.value["spec"]["resource"]["group"] == "example.com";
+        state.counts.migrations += u64::from(is_success && after.as_ref().is_some_and(is_of_writers));
+        let before = state.contents.replace(&key, after);
+        let at = self.began.elapsed();
+        let verdicts = state.stock.as_mut().map(|rules| rules.check(&state.contents, &key, before.as_ref(), at));
+        for verdict in verdicts.into_iter().flatten() {
+            match verdict {
+                Verdict::Broken(rule, what) => self.add_violation(state, rule, what, revision),
+                Verdict::ServerWasLate(what) => {
+                    state.counts.late_writes += 1;
+                    self.record(state, json!({"LATE": what}));
+                }
+            }
+        }
+        findings.into_iter().for_each(|(rule, what)| self.add_violation(state, rule, what, revision));
+    }
+
+    /// What a migrator on stock API servers has not done yet.
+    pub(crate) fn open_for(&self, migrator: &Migrator) -> Vec<String> {
+        let state = self.state();
+        state.stock.as_ref().map(|rules| rules.open(&state.contents, migrator)).unwrap_or_default()
+    }
+
+    /// Reads a key of the store; `None` if it is not the key of an object that is checked.
+    pub(crate) fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
+        self.state().parse(key)
+    }
+
     /// A writer begins to change an object, so that it has this token; a deletion has none.
     pub(crate) fn begin(&self, key: &ObjectKey, token: Option<&str>, via: &str, method: &str) -> OperationId {
         let mut state = self.state();
         state.counts.operations += 1;
         self.record(&mut state, json!({"begin": method, "key": key.to_string(), "token": token, "via": via}));
+        if let (Some(rules), Some(token)) = (&mut state.stock, token) {
+            rules.begin(token, self.began.elapsed());
+        }
         let next = state.next;
         let operation = state.operations.begin(key.clone(), token.map(str::to_owned), next);
         if let Some(token) = token {
@@ -308,6 +357,10 @@ impl State {
         self.operations.forget(before);
         self.changes.values_mut().for_each(|changes| told::forget(changes, before.get()));
         self.forgot = (now, self.next);
+    }
+
+    fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
+        if self.stock.is_some() { stock::parse_key(key) } else { ObjectKey::parse(key) }
     }
 }
 

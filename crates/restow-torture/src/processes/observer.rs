@@ -3,7 +3,7 @@
 
 use super::history::History;
 use super::report::ProcessError;
-use crate::checks::{ObjectKey, Rule};
+use crate::checks::Rule;
 use restow_store::{KeyRange, RangeRequest, Revision, Store, StoreError, WatchRequest};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
 use serde_json::Value;
@@ -63,13 +63,14 @@ impl Observer {
             }
             let mut differing: Vec<String> = Vec::new();
             let read_up_to = self.history.next();
+            let keys: Vec<_> = stored.entries.iter().map(|entry| self.history.parse(entry.key.as_bytes())).collect();
             self.history.contents(|contents| {
                 let mut count = 0;
-                for entry in &stored.entries {
-                    let Some(key) = ObjectKey::parse(entry.key.as_bytes()) else { continue };
+                for (entry, key) in stored.entries.iter().zip(&keys) {
+                    let Some(key) = key else { continue };
                     count += 1;
                     let value = serde_json::from_slice::<Value>(&entry.value).unwrap_or_default();
-                    match contents.object(&key) {
+                    match contents.object(key) {
                         // It was changed after the member was asked.
                         Some(read) if read.revision != entry.mod_revision && read.revision > stored.revision => {}
                         Some(read) if read.revision == entry.mod_revision && read.value == value => {}

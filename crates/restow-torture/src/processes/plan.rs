@@ -91,6 +91,9 @@ const RELEASES_EVERY: Duration = Duration::from_secs(28);
 /// The time between two changes of the CRD.
 const FLIPS_EVERY: Duration = Duration::from_secs(9);
 
+/// How long faults happen on stock API servers before there are few and mild ones for a while.
+const BURST: Duration = Duration::from_secs(25);
+
 /// Whether the servers of a seed vote on storage versions, instead of only reporting them.
 pub(crate) fn is_voting(seed: u64) -> bool {
     seed.is_multiple_of(5)
@@ -133,6 +136,66 @@ fn aggregated_fault(random: &mut StdRng) -> Fault {
         80..85 => Fault::Clock(host, [-7200, -15, 15, 7200][random.random_range(0..4)]),
         _ => Fault::ReplaceAggregated,
     }
+}
+
+/// The faults of a seed on stock API servers: for a while there are many, and then few mild ones, so that a migration can end.
+pub(crate) fn stock_plan(seed: u64, duration: Duration, servers: usize, calm: Duration) -> Vec<PlannedFault> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut faults = Vec::new();
+    let mut at = Duration::from_secs(2);
+    while at < duration {
+        let until = at + BURST.mul_f64(random.random_range(0.6..1.4));
+        let flip = at + BURST.mul_f64(random.random_range(0.1..0.6));
+        faults.push(PlannedFault { at: flip, fault: Fault::FlipStorageVersion });
+        faults.push(PlannedFault {
+            at: flip.saturating_sub(Duration::from_millis(300)),
+            fault: nap(&mut random, servers),
+        });
+        while at < until {
+            let fault = fault(&mut random, servers);
+            if is_for_stock(fault) {
+                faults.push(PlannedFault { at, fault });
+            }
+            at += Duration::from_millis(random.random_range(500..4_500));
+        }
+        let until = at + calm.mul_f64(random.random_range(0.8..1.2));
+        while at < until {
+            let fault = fault(&mut random, servers);
+            if is_for_stock(fault) && is_mild(fault) {
+                faults.push(PlannedFault { at, fault });
+            }
+            at += Duration::from_millis(random.random_range(3_000..12_000));
+        }
+    }
+    faults.retain(|fault| fault.at < duration);
+    faults.sort_by_key(|fault| fault.at);
+    faults
+}
+
+/// A server is suspended so that it does not notice a change, and wakes with requests that it answers as before.
+fn nap(random: &mut StdRng, servers: usize) -> Fault {
+    let server = Host::Server(random.random_range(0..servers));
+    Fault::Pause(server, Duration::from_millis(random.random_range(2_000..8_000)))
+}
+
+/// Whether a migration can end nevertheless: a server that has left begins the settling time anew.
+fn is_mild(fault: Fault) -> bool {
+    !matches!(fault, Fault::Kill(Host::Server(_), _) | Fault::LoseMember(_) | Fault::FillDisk(..))
+}
+
+/// Whether a fault makes sense on stock API servers: nobody there empties a namespace, leases have other names, and it is open in which
+/// version a server that is late writes an object whose CRD was deleted meanwhile.
+fn is_for_stock(fault: Fault) -> bool {
+    !matches!(
+        fault,
+        Fault::Upgrade
+            | Fault::RollBack
+            | Fault::Silence(..)
+            | Fault::ReplaceAggregated
+            | Fault::DeleteLease(_)
+            | Fault::DeleteCrd(_)
+            | Fault::DeleteNamespace(_)
+    )
 }
 
 fn add_regularly(
@@ -257,6 +320,19 @@ mod tests {
         assert_eq!(plan(7, minute, 3), plan(7, minute, 3));
         assert_ne!(plan(7, minute, 3), plan(8, minute, 3));
         assert!(plan(7, minute, 3).iter().all(|fault| fault.at < minute));
+    }
+
+    #[test]
+    fn on_stock_servers_faults_come_in_bursts_and_the_storage_version_changes_in_each() {
+        let (hour, calm) = (Duration::from_secs(3600), Duration::from_secs(100));
+        let faults = stock_plan(7, hour, 2, calm);
+        assert_eq!(faults, stock_plan(7, hour, 2, calm));
+        assert!(faults.iter().all(|fault| is_for_stock(fault.fault) && fault.at < hour));
+        let times = |is: fn(Fault) -> bool| faults.iter().filter(move |fault| is(fault.fault)).map(|fault| fault.at);
+        assert!(times(|fault| fault == Fault::FlipStorageVersion).count() > 20);
+        let kills: Vec<Duration> = times(|fault| !is_mild(fault)).collect();
+        let pauses = kills.windows(2).filter(|pair| pair[1] - pair[0] > calm.mul_f64(0.7)).count();
+        assert!(pauses > 15, "{pauses} times in which a migration can end");
     }
 
     #[test]

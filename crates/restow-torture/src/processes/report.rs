@@ -82,8 +82,9 @@ pub struct Counts {
     pub compactions: u64,
     /// Migrations that succeeded.
     pub migrations: u64,
-    /// Writes of the aggregated server that were under way when it was suspended, and were committed after its report was collected.
-    /// That is known to be possible, and no violation.
+    /// Writes that were under way for too long and were committed late. On Restow's API servers: writes of the aggregated server that
+    /// was suspended, after its report was collected. On stock API servers: old versions that were written after the server's own time
+    /// limit for the request, and after they were forgotten. Both are known to be possible, and no violation.
     pub late_writes: u64,
     /// Processes that ended by themselves, and were started again.
     pub unexpected_exits: u64,
@@ -128,6 +129,11 @@ pub enum ProcessError {
     /// The aggregated API server cannot run.
     #[error("the aggregated API server cannot run: {0}")]
     Server(String),
+    /// There are no namespaces.
+    #[error(
+        "stock API servers need namespaces of their own for network, mounts and host names, which this machine does not give; run it as root"
+    )]
+    NeedsSandbox,
     /// The history of the store was lost.
     #[error("the history of the store cannot be read: {0}")]
     History(String),
