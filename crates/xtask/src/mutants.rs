@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Look again for mutants that were missed
     #[arg(long)]
     again: bool,
+    /// Only build
+    #[arg(long)]
+    build: bool,
     /// Only print what is known
     #[arg(long)]
     report: bool,
@@ -63,7 +66,7 @@ fn look(
     known: &mut BTreeMap<String, Outcome>,
     results: &Path,
 ) -> Result<()> {
-    let copy = root.join("target/mutants");
+    let copy = root.join("target/mutants").join(args.package.join("+"));
     fs::create_dir_all(&copy)?;
     let mut file = OpenOptions::new().append(true).create(true).open(results)?;
     let mut note = |mutant: &Mutant, outcome: Outcome, known: &mut BTreeMap<String, Outcome>| -> Result<()> {
@@ -82,6 +85,9 @@ fn look(
     let built = build.run(unviable)?;
     for mutant in mutants.iter().filter(|mutant| built.unviable.contains(&mutant.number)) {
         note(mutant, Outcome::Unviable, known)?;
+    }
+    if args.build {
+        return Ok(());
     }
     let trials = trials::all(&built, args.seeds, &copy.join("reached"))?;
     eprintln!("{} tests and seeds", trials.len());

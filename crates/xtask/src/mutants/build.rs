@@ -52,7 +52,7 @@ impl Build<'_> {
                 .extend(self.mutants.iter().map(|mutant| mutant.number).filter(|number| !switched.contains(number)));
             eprintln!("round {round}: building with {} mutants", switched.len());
             self.write(&files)?;
-            let mut arguments = vec!["test", "--no-run", "--keep-going", "--lib", "--tests"];
+            let mut arguments = vec!["build", "--tests", "--keep-going"];
             arguments.extend(self.packages.iter().flat_map(|package| ["--package", package.as_str()]));
             let mut messages = self.cargo(&arguments)?;
             if self.simulation && errors(&messages).next().is_none() {
@@ -114,23 +114,36 @@ impl Build<'_> {
     /// The mutants that the compiler refuses.
     fn blame(&self, files: &BTreeMap<PathBuf, Rewritten>, messages: &[Value]) -> Result<BTreeSet<u32>> {
         let mut blamed = BTreeSet::new();
-        let mut unexplained = None;
+        let mut unexplained = "";
         for error in errors(messages) {
-            let before = blamed.len();
-            for span in error["spans"].as_array().into_iter().flatten().filter(|span| span["is_primary"] == true) {
-                let file = Path::new(span["file_name"].as_str().unwrap_or_default());
-                let file = file.strip_prefix(self.copy).unwrap_or(file);
-                let (start, end) = (span["byte_start"].as_u64(), span["byte_end"].as_u64());
-                if let (Some(rewritten), Some(start), Some(end)) = (files.get(file), start, end) {
-                    blamed.extend(rewritten.to_blame(usize::try_from(start)?..usize::try_from(end)?));
-                }
+            let spans = error["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let (primary, others): (Vec<&Value>, Vec<&Value>) =
+                spans.iter().partition(|span| span["is_primary"] == true);
+            let mut mutants = self.at(files, &primary)?;
+            if mutants.is_empty() {
+                mutants = self.at(files, &others)?;
             }
-            if blamed.len() == before && error["spans"].as_array().is_some_and(|spans| !spans.is_empty()) {
-                unexplained = Some(error["rendered"].as_str().unwrap_or_default());
+            if mutants.is_empty() && !spans.is_empty() {
+                unexplained = error["rendered"].as_str().unwrap_or("an error");
+            }
+            blamed.extend(mutants);
+        }
+        ensure!(!blamed.is_empty() || unexplained.is_empty(), "not because of a mutant:\n{unexplained}");
+        Ok(blamed)
+    }
+
+    /// The mutants at these places of the copy.
+    fn at(&self, files: &BTreeMap<PathBuf, Rewritten>, spans: &[&Value]) -> Result<BTreeSet<u32>> {
+        let mut mutants = BTreeSet::new();
+        for span in spans {
+            let file = Path::new(span["file_name"].as_str().unwrap_or_default());
+            let file = file.strip_prefix(self.copy).unwrap_or(file);
+            let (start, end) = (span["byte_start"].as_u64(), span["byte_end"].as_u64());
+            if let (Some(rewritten), Some(start), Some(end)) = (files.get(file), start, end) {
+                mutants.extend(rewritten.to_blame(usize::try_from(start)?..usize::try_from(end)?));
             }
         }
-        ensure!(!blamed.is_empty() || unexplained.is_none(), "not because of a mutant:\n{}", unexplained.unwrap_or(""));
-        Ok(blamed)
+        Ok(mutants)
     }
 
     fn built(&self, messages: &[Value], unviable: BTreeSet<u32>) -> Result<Built> {

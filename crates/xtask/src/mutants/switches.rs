@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprStruct, ExprUnary, Signature};
+use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprMatch, ExprStruct, ExprUnary, Pat, Signature};
 
 /// The condition that is true where a mutant is on.
 fn is_on(mutant: &Mutant) -> String {
@@ -61,7 +61,9 @@ impl<'a> Visitor<'a> {
         if signature.constness.is_some() {
             return false;
         }
-        if let Some(first) = block.stmts.first() {
+        // A function that returns `impl Trait` returns one type.
+        let one_type = self.source(&signature.output).contains("impl ");
+        if let Some(first) = block.stmts.first().filter(|_| !one_type) {
             let start = first.span().byte_range().start;
             let returns = self.take(Genre::FnValue, start).into_iter().map(|mutant| Switched {
                 mutant: mutant.number,
@@ -126,6 +128,16 @@ impl<'a> Visit<'a> for Visitor<'_> {
         visit::visit_expr_unary(self, unary);
     }
 
+    fn visit_expr_match(&mut self, expression: &'a ExprMatch) {
+        // An arm with a guard may match nothing; without an arm for everything else, the compiler would refuse it.
+        if !expression.arms.iter().any(takes_everything) {
+            for arm in &expression.arms {
+                self.take(Genre::MatchArm, arm.span().byte_range().start);
+            }
+        }
+        visit::visit_expr_match(self, expression);
+    }
+
     fn visit_arm(&mut self, arm: &'a Arm) {
         let deleted = self.take(Genre::MatchArm, arm.span().byte_range().start);
         match &arm.guard {
@@ -166,6 +178,11 @@ impl<'a> Visit<'a> for Visitor<'_> {
         }
         visit::visit_expr_struct(self, literal);
     }
+}
+
+/// Whether this is `_ =>`.
+fn takes_everything(arm: &Arm) -> bool {
+    arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_))
 }
 
 /// Whether this is part of a chain with `let`, which can only stand in a condition.

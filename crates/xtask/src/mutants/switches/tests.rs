@@ -81,6 +81,12 @@ fn a_match_arm_is_deleted() {
 }
 
 #[test]
+fn a_match_arm_stays_if_no_other_takes_everything() {
+    let guarded = "match a { §A => 1, B => 2, _ if b => 3 }";
+    assert_eq!(rewritten(guarded, &[(Genre::MatchArm, "")]), guarded.replace('§', ""));
+}
+
+#[test]
 fn a_field_is_taken_from_the_base_of_a_struct() {
     assert_eq!(
         rewritten("S { §a: 1, ..Default::default() }", &[(Genre::StructField, "")]),
