@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Look again for mutants that were missed
     #[arg(long)]
     again: bool,
+    /// Take other crates from the release build, if that is there already
+    #[arg(long)]
+    release: bool,
     /// Only build
     #[arg(long)]
     build: bool,
@@ -81,7 +84,7 @@ fn look(
         .map(|mutant| mutant.number)
         .collect();
     let simulation = args.seeds > 0;
-    let build = build::Build { root, copy: &copy, packages: &args.package, mutants, simulation };
+    let build = build::Build { root, copy: &copy, packages: &args.package, mutants, simulation, release: args.release };
     let built = build.run(unviable)?;
     for mutant in mutants.iter().filter(|mutant| built.unviable.contains(&mutant.number)) {
         note(mutant, Outcome::Unviable, known)?;

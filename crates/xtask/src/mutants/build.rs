@@ -40,6 +40,8 @@ pub(crate) struct Build<'a> {
     pub(crate) packages: &'a [String],
     pub(crate) mutants: &'a [Mutant],
     pub(crate) simulation: bool,
+    /// Whether third-party crates are taken from a release build.
+    pub(crate) release: bool,
 }
 
 impl Build<'_> {
@@ -101,6 +103,7 @@ impl Build<'_> {
         let ran = Command::new(cargo)
             .args(arguments)
             .args(["--locked", "--quiet", "--message-format", "json"])
+            .args(self.release_arguments())
             .env("CARGO_TARGET_DIR", self.root.join("target"))
             .current_dir(self.copy)
             .stderr(Stdio::inherit())
@@ -109,6 +112,15 @@ impl Build<'_> {
         let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
         ensure!(ran.status.success() || errors(&messages).next().is_some(), "cargo failed; see above");
         Ok(messages)
+    }
+
+    /// The release profile, except that the crates with mutants are checked as in a test and compiled quickly.
+    fn release_arguments(&self) -> Vec<String> {
+        let settings = ["overflow-checks=true", "debug-assertions=true", "opt-level=1"];
+        let packages = self.packages.iter().flat_map(|package| settings.map(|setting| (package, setting)));
+        let settings =
+            packages.map(|(package, setting)| format!("--config=profile.release.package.{package}.{setting}"));
+        if self.release { std::iter::once("--release".to_owned()).chain(settings).collect() } else { Vec::new() }
     }
 
     /// The mutants that the compiler refuses.

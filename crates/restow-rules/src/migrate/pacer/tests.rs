@@ -279,6 +279,15 @@ fn the_baseline_is_measured_anew_where_fewer_requests_do_not_help() {
     }
 }
 
+#[test]
+fn a_latency_that_fewer_requests_did_not_help_stays_confirmed() {
+    let mut pacer = measured(PacerLimits { first: MIN_IN_FLIGHT, ..PacerLimits::default() }, 50_000);
+    sample(&mut pacer, 100, MIN_IN_FLIGHT, 51_000);
+    assert_eq!(pacer.limit(), MIN_IN_FLIGHT, "it is too soon to measure again");
+    sample(&mut pacer, 22, MIN_IN_FLIGHT, 55_000);
+    assert!(pacer.guard.is_measuring, "slightly above the limit is enough now");
+}
+
 /// Sends so many responses at the same time.
 fn answer(pacer: &mut Pacer, count: usize, in_flight: usize, now: u64) {
     for _ in 0..count {
