@@ -170,6 +170,8 @@ mod tests {
         check(&["v1", "v1"], (None, Some(condition(False, EARLIER))), (Some("v1"), condition(True, NOW)));
         check(&["v2", "v2"], (Some("v1"), Some(condition(True, EARLIER))), (Some("v2"), condition(True, NOW)));
         check(&[], (Some("v1"), Some(condition(True, EARLIER))), (None, condition(False, NOW)));
+        // Someone has removed the version, and the condition was true all the time.
+        check(&["v1", "v1"], (None, Some(condition(True, EARLIER))), (Some("v1"), condition(True, EARLIER)));
     }
 
     #[test]

@@ -82,4 +82,14 @@ mod tests {
         edited.status.conditions.clear();
         assert_eq!(disagreement(&edited).unwrap().since, None);
     }
+
+    #[test]
+    fn a_disagreement_lasts_since_its_own_condition() {
+        let mut object = object(&[("a", "v1"), ("b", "v2")], "2026-01-01T00:00:00Z");
+        let mut other = object.status.conditions[0].clone();
+        other.condition_type = "Other".into();
+        other.last_transition_time = None;
+        object.status.conditions.insert(0, other);
+        assert_eq!(disagreement(&object).unwrap().since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+    }
 }

@@ -1,15 +1,15 @@
 //! Builds Restow with planted bugs and lets `restow torture` look for each of them.
 
+use crate::source_copy;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The list of bugs, below the root of the repository.
 const LIST: &str = "crates/restow-torture/planted.toml";
-/// What is copied.
-const COPIED: &[&str] = &[".cargo", "Cargo.lock", "Cargo.toml", "crates", "examples"];
 /// The environment variable that turns one bug on, in the copy.
 const VARIABLE: &str = "RESTOW_PLANTED";
 
@@ -97,21 +97,16 @@ fn read(root: &Path) -> Result<List> {
 
 /// Copies the sources and makes all changes in the copy.
 fn plant(root: &Path, copy: &Path, list: &List) -> Result<()> {
-    // What is changed in the copy is written below, and only if it differs: else all of it would be compiled again.
-    let changed: Vec<PathBuf> = list.changes.iter().map(|change| root.join(&change.file)).collect();
-    for name in COPIED {
-        copy_newer(&root.join(name), &copy.join(name), &changed)?;
-    }
+    let mut changed = BTreeMap::new();
     for change in &list.changes {
-        let text = fs::read_to_string(root.join(&change.file))?;
-        let changed =
-            list.changes.iter().filter(|other| other.file == change.file).try_fold(text, |text, change| {
-                ensure!(text.matches(&change.old).count() == 1, "{}: not once: {}", change.file.display(), change.old);
-                Ok(text.replace(&change.old, &switched(&change.new, list)?))
-            })?;
-        write_if_other(&copy.join(&change.file), &changed)?;
+        let text = match changed.remove(&change.file) {
+            Some(text) => text,
+            None => fs::read_to_string(root.join(&change.file))?,
+        };
+        ensure!(text.matches(&change.old).count() == 1, "{}: not once: {}", change.file.display(), change.old);
+        changed.insert(change.file.clone(), text.replace(&change.old, &switched(&change.new, list)?));
     }
-    Ok(())
+    source_copy::write(root, copy, &changed)
 }
 
 /// The text with the condition that turns a bug on.
@@ -127,34 +122,6 @@ fn switched(text: &str, list: &List) -> Result<String> {
         switched.push_str(&format!("std::env::var_os(\"{VARIABLE}\").is_some_and(|bug| bug == \"{name}\"){rest}"));
     }
     Ok(switched)
-}
-
-/// Copies files that differ, but for some, so that nothing is compiled without need.
-fn copy_newer(from: &Path, to: &Path, but: &[PathBuf]) -> Result<()> {
-    if from.is_dir() {
-        for entry in fs::read_dir(from)? {
-            let name = entry?.file_name();
-            copy_newer(&from.join(&name), &to.join(&name), but)?;
-        }
-        return Ok(());
-    }
-    if but.iter().any(|other| other == from) {
-        return Ok(());
-    }
-    let bytes = fs::read(from)?;
-    if fs::read(to).ok().as_ref() != Some(&bytes) {
-        fs::create_dir_all(to.parent().context("a file has a folder")?)?;
-        fs::write(to, bytes)?;
-    }
-    Ok(())
-}
-
-fn write_if_other(path: &Path, text: &str) -> Result<()> {
-    if fs::read_to_string(path).ok().as_deref() != Some(text) {
-        fs::create_dir_all(path.parent().context("a file has a folder")?)?;
-        fs::write(path, text)?;
-    }
-    Ok(())
 }
 
 /// Builds the copy; what does not depend on it is taken from the usual build.

@@ -171,6 +171,9 @@ mod tests {
         ] {
             assert_eq!(named(folder), expected, "{folder}");
         }
+        assert_eq!(folders_of_resource(&targets[0]), ["/core/secrets", "/secrets"]);
+        assert_eq!(folders_of_resource(&targets[1]), ["/core/endpoints", "/services/endpoints"]);
+        assert_eq!(folders_of_resource(&targets[4]), ["/example.com/widgets"]);
         for target in targets.iter().filter(|target| target.plural() != "twins") {
             for folder in folders_of_resource(target) {
                 assert_eq!(named(&folder), Some(target.resource.as_str()), "{folder}");

@@ -207,3 +207,52 @@ fn evaluate_encrypted(resource: &str, count: u64, answer: Option<&ApiAnswer>) ->
         Some(ApiAnswer::Unknown { words }) => VerdictReason::AskedInVain { words: words.clone() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Census;
+    use super::*;
+
+    fn evidence(values: &[(&str, &str)], identity: StoreIdentity) -> CensusEvidence {
+        let mut census = Census::default();
+        values.iter().for_each(|(key, value)| census.add(key.as_bytes(), value.as_bytes()));
+        CensusEvidence {
+            total: values.len() as u64,
+            from_revision: 7,
+            to_revision: 7,
+            rows: census.rows(),
+            targets: Vec::new(),
+            identity,
+            answers: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+            wanted: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_empty_store_is_the_only_doubt_about_it() {
+        let not_compared = StoreIdentity::NotCompared { because: "no namespaces".into() };
+        let report = evaluate(&evidence(&[], not_compared));
+        assert_eq!((report.verdict, report.doubts), (CensusVerdict::Unknown, vec![Doubt::NothingStored]));
+    }
+
+    #[test]
+    fn encrypted_values_in_an_unknown_folder_are_named_as_such() {
+        let report = evaluate(&evidence(&[("/nowhere/a", "k8s:enc:kms:v2:name:x")], StoreIdentity::OneAndTheSame));
+        assert_eq!(report.opaque[0].because, VerdictReason::Encrypted { resource: None });
+    }
+
+    #[test]
+    fn a_doubt_says_what_it_is_about() {
+        let because = || "namespaces differ".to_owned();
+        for (doubt, words) in [
+            (Doubt::NothingStored, "nothing is stored under this prefix"),
+            (Doubt::OtherCluster { because: because() }, "different clusters: namespaces differ"),
+            (Doubt::ClusterNotCompared { because: because() }, "could not be checked"),
+            (Doubt::SeveralRevisions { from: 3, to: 5 }, "from revision 3 to 5"),
+            (Doubt::StoredElsewhere { resource: "pods".into(), because: because() }, "pods: namespaces differ"),
+        ] {
+            assert!(doubt.to_string().contains(words), "{doubt}");
+        }
+    }
+}

@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn uids_are_read_in_both_forms() {
         assert_eq!(uid_of(br#"{"kind":"Namespace","metadata":{"name":"a","uid":"u-1"}}"#).as_deref(), Some("u-1"));
-        let metadata = b"\n\x01a*\x03u-1";
+        // A name, a generation, which is a number, and the uid.
+        let metadata = b"\n\x01a8\x02*\x03u-1";
         let object = [&[0x0a, metadata.len() as u8][..], metadata].concat();
         let envelope = [b"k8s\0\n\x0f\n\x02v1\x12\x09Namespace\x12", &[object.len() as u8][..], &object].concat();
         let form = StoredForm::Protobuf { api_version: "v1".into(), kind: "Namespace".into() };

@@ -193,4 +193,23 @@ mod tests {
         let rows = census.rows();
         assert_eq!((rows.len(), rows[0].count, &rows[0].encoding), (1, 4, &Encoding::Other));
     }
+
+    #[test]
+    fn protobuf_values_are_counted_by_kind_with_their_size() {
+        let protobuf = |kind: &str| {
+            let api_version = b"\n\x02v1";
+            let kind = [&[0x12, kind.len() as u8], kind.as_bytes()].concat();
+            let type_meta = [&api_version[..], &kind].concat();
+            [&b"k8s\0\n"[..], &[type_meta.len() as u8], &type_meta].concat()
+        };
+        let mut census = Census::default();
+        census.add(b"/pods/a", &protobuf("Pod"));
+        census.add(b"/pods/b", &protobuf("Pod"));
+        census.add(b"/pods/c", &protobuf(""));
+        let rows = census.rows();
+        let found: Vec<_> = rows.iter().map(|row| (row.kind.as_str(), &row.encoding, row.count, row.bytes)).collect();
+        let size = protobuf("Pod").len() as u64;
+        let encoding = Encoding::Protobuf { version: "v1".into() };
+        assert_eq!(found, [("", &Encoding::Other, 1, size - 3), ("Pod", &encoding, 2, 2 * size)]);
+    }
 }

@@ -48,6 +48,8 @@ mod tests {
         let mut described = marked.clone();
         described["spec"]["versions"][1]["deprecated"] = json!(true);
         assert_eq!(refusal(&marked, &described), None);
+        described["spec"]["versions"] = json!([{"name": "v1", "storage": true}, {"name": "v3", "storage": false}]);
+        assert_eq!(refusal(&marked, &described), None, "another version may be added");
         assert_eq!(refusal(&marked, &crd("v1", None)), None, "the mark can be lifted");
         for mark in [None, Some("false")] {
             assert_eq!(refusal(&crd("v1", mark), &crd("v2", mark)), None);

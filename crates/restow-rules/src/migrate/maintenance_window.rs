@@ -102,12 +102,15 @@ mod tests {
             (day, "08:00", true),
             (day, "17:29", true),
             (day, "17:30", false),
+            (night, "22:00", true),
             (night, "23:00", true),
             (night, "05:59", true),
+            (night, "06:00", false),
             (night, "12:00", false),
         ] {
             assert_eq!(window.is_open(at(time)), expected, "{window} at {time}");
         }
+        assert_eq!(day.to_string(), "08:00-17:30");
     }
 
     #[test]

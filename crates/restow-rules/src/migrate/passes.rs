@@ -262,6 +262,19 @@ mod tests {
         assert!(!all_are_known(["a", ""].into_iter()));
     }
 
+    #[test]
+    fn a_changed_object_counts_as_rewritten_whatever_its_end() {
+        let mut report = PassReport::default();
+        for end in [ObjectEnd::Current, ObjectEnd::Gone, ObjectEnd::Unsettled, ObjectEnd::Failed] {
+            report.record(end, Changed::No);
+            report.record(end, Changed::No);
+            report.record(end, Changed::Yes);
+        }
+        let expected =
+            PassReport { rewritten: 4, current: 2, gone: 3, unsettled: 3, failed: 3, ..PassReport::default() };
+        assert_eq!(report, expected);
+    }
+
     fn ends() -> impl Strategy<Value = Vec<(ObjectEnd, Changed)>> {
         let end = prop_oneof![
             4 => Just(ObjectEnd::Current),

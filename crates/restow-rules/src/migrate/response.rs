@@ -305,6 +305,8 @@ mod tests {
             check(code, "", policy, ResponseClass::Refused);
         }
         check(400, "BadRequest", "admission webhook \"v\" does not support dry run", ResponseClass::NoDryRun);
+        let quota = "widgets \"a\" is forbidden: somebody wrote ' denied request: no";
+        check(503, "", quota, ResponseClass::TryAgain);
         // The server itself, quoting somebody.
         let quoting = "the object has been modified: admission webhook \"v\" denied the request";
         check(409, "Conflict", quoting, ResponseClass::Moved);
@@ -336,6 +338,7 @@ mod tests {
             "cannot ask the registry: Post \"https://registry/v2\": connection refused",
             "no defaults: no endpoints available for service \"x\"",
             "the service \"defaults\" is not found",
+            "service \"defaults\" is slow",
             "the server is currently unable to handle the request",
         ] {
             check(500, "InternalError", &format!("{conversion}{answer}"), ResponseClass::Refused);
@@ -385,6 +388,9 @@ mod tests {
         let asks =
             ErrorResponse { code: 429, reason: "", message: "", retry_after: Some(Duration::from_secs(7)), about: "" };
         assert_eq!(classify(&asks), ResponseClass::Overloaded(Duration::from_secs(7)));
+        check(401, "Unauthorized", "Unauthorized", ResponseClass::NotAllowed);
+        let conflict = ErrorResponse { code: 409, reason: "Conflict", message: "", retry_after: None, about: "" };
+        assert_eq!(classify_listing(&conflict), ResponseClass::TryAgain, "no object is the cause of it");
         check(0, "", "connection reset", ResponseClass::TryAgain);
         check(503, "ServiceUnavailable", "", ResponseClass::TryAgain);
         check(500, "InternalError", "etcdserver: leader changed", ResponseClass::TryAgain);

@@ -225,3 +225,52 @@ fn the_election_of_a_removed_resource_is_deleted() {
     cluster.lose("a");
     assert_eq!(cluster.election, None);
 }
+
+/// An election with these votes, in which v1 is selected.
+fn election(votes: &[(&str, &str)]) -> StorageVersion {
+    let mut election = StorageVersion::new(&pods());
+    election.selected_version = "v1".into();
+    let vote = |(id, version): &(&str, &str)| VersionCandidate {
+        api_server_id: (*id).into(),
+        preferred_version: (*version).into(),
+    };
+    election.candidate_versions = votes.iter().map(vote).collect();
+    election
+}
+
+fn listed(ids: &[&str]) -> Participants {
+    Participants::listed(ids.iter().map(|id| id.parse().unwrap()))
+}
+
+#[test]
+fn an_election_is_written_only_if_a_vote_or_the_selection_changes() {
+    let both = election(&[("a", "v2"), ("b", "v1")]);
+    assert_eq!(collect(&both, &listed(&["a", "b"])), None);
+    // The selection stays, because nobody is gone who kept it.
+    let with_old = election(&[("a", "v1"), ("b", "v1")]);
+    let dropped = collect(&with_old, &listed(&["a"])).unwrap();
+    assert_eq!((dropped.selected_version.as_str(), dropped.dropped), ("v1", vec!["b".to_owned()]));
+    // The last server that had not voted is gone.
+    let waiting = election(&[("a", "v2")]);
+    assert_eq!(collect(&waiting, &listed(&["a", "b"])), None);
+    let selected = collect(&waiting, &listed(&["a"])).unwrap();
+    assert_eq!((selected.selected_version.as_str(), selected.dropped.len()), ("v2", 0));
+}
+
+#[test]
+fn a_server_withdraws_its_own_vote_and_the_selection_stays() {
+    let current = election(&[("a", "v2"), ("b", "v2")]);
+    let withdrawn = withdraw(&current, &"a".parse().unwrap()).unwrap();
+    let left = election(&[("b", "v2")]).candidate_versions;
+    let expected = ElectionResult { selected_version: "v1".into(), candidate_versions: left, dropped: Vec::new() };
+    assert_eq!(withdrawn, expected);
+    assert_eq!(withdraw(&current, &"c".parse().unwrap()), None);
+}
+
+#[test]
+fn one_transaction_drops_a_bounded_number_of_votes() {
+    let names: Vec<String> = (0..=crate::collect::MOST_DROPPED).map(|number| format!("dead-{number}")).collect();
+    let votes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v1")).collect();
+    let tally = collect(&election(&votes), &listed(&["a"])).unwrap();
+    assert_eq!((tally.dropped.len(), tally.candidate_versions.len()), (crate::collect::MOST_DROPPED, 1));
+}

@@ -87,3 +87,19 @@ fn internal_records_of_kube_apiserver_are_known_by_name() {
     assert_eq!(because(&census(&[("/ranges/serviceips", "v2", "RangeAllocation")])), VerdictReason::NotServed);
     assert_eq!(because(&census(&[("/elsewhere/serviceips", "v1", "RangeAllocation")])), VerdictReason::NotServed);
 }
+
+#[test]
+fn a_reason_says_what_is_stored() {
+    let versions = || vec!["v1".to_owned(), "v1beta1".to_owned()];
+    for (reason, words) in [
+        (VerdictReason::InStorageVersion, "in the storage version"),
+        (VerdictReason::OlderVersion { versions: versions() }, "stored in v1, v1beta1"),
+        (VerdictReason::UndefinedVersion { versions: versions() }, "v1, v1beta1, which the CRD does not have"),
+        (VerdictReason::Moved { to: "events".into() }, "today they are events"),
+        (VerdictReason::NotServed, "no API server serves this kind"),
+        (VerdictReason::Encrypted { resource: None }, "not known of which resource"),
+        (VerdictReason::Unreadable, "neither objects of Kubernetes nor"),
+    ] {
+        assert!(reason.to_string().contains(words), "{reason}");
+    }
+}

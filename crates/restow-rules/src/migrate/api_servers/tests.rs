@@ -71,6 +71,8 @@ fn all_servers_must_show_the_storage_version_of_the_crd() {
     check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v1") }, Err("the CRD names v2"));
     check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v2") }, Err("1 v1"));
     check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v2", "v2") }, Ok("v2"));
+    let neither = ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v3") }.evaluate();
+    assert_eq!(neither.by_server.len(), 2, "the servers disagree already: {neither:?}");
     let reported = Some(vec![reports("a", "v1"), reports("b", "v1")]);
     let stale = ServerEvidence { defined: defined("v2"), reported, ..two_that_show("v1", "v1") };
     check(&stale, Err("the CRD names v2"));
@@ -131,6 +133,7 @@ fn a_report_counts_for_the_whole_only_where_writes_are_fenced() {
     let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
     let fenced = ServerEvidence { reported, ..two_that_show("v2", "v2") };
     assert!(fenced.evaluate().is_fenced);
+    assert_eq!(fenced.evaluate().by_server.len(), 2, "what a server shows is no news if it is reported");
     let one = ApiServers { fenced: BTreeSet::from(["a".to_owned()]), ..fenced.servers.clone() };
     for stock in [unfenced(&fenced), ServerEvidence { servers: one, ..fenced.clone() }] {
         assert!(!stock.evaluate().is_fenced, "settling time, processes and a comparison are needed");

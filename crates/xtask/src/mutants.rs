@@ -1,0 +1,105 @@
+//! Lets tests and the simulation look for the mutants of cargo-mutants. All of them are in one build; an environment variable
+//! turns one on. What was found out is kept, so that a run can be continued.
+
+mod build;
+mod edits;
+mod list;
+mod report;
+mod switches;
+mod trials;
+
+use anyhow::{Result, ensure};
+use list::Mutant;
+use report::{Line, Outcome};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+/// Look for mutants with the tests and the simulation
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The packages with the mutants, whose tests are run
+    #[arg(long, short, default_value = "restow-rules")]
+    package: Vec<String>,
+    /// Only mutants in files that match this glob
+    #[arg(long, short)]
+    file: Vec<String>,
+    /// Only this many mutants, taken as if by chance
+    #[arg(long)]
+    sample: Option<usize>,
+    /// How many seeds of the simulation look for what the tests did not find
+    #[arg(long, default_value_t = 0)]
+    seeds: u64,
+    /// Look again for mutants that were missed
+    #[arg(long)]
+    again: bool,
+    /// Take other crates from the release build, if that is there already
+    #[arg(long)]
+    release: bool,
+    /// Only build
+    #[arg(long)]
+    build: bool,
+    /// Only print what is known
+    #[arg(long)]
+    report: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let wanted = list::Wanted { packages: &args.package, files: &args.file, sample: args.sample };
+    let mutants = list::read(&root, &wanted)?;
+    ensure!(!mutants.is_empty(), "there are no such mutants");
+    let results = root.join("target/mutants.jsonl");
+    let mut known = report::read(&results)?;
+    if args.again {
+        known.retain(|_, outcome| !matches!(outcome, Outcome::Missed));
+    }
+    if !args.report {
+        look(args, &root, &mutants, &mut known, &results)?;
+    }
+    print!("{}", report::table(&mutants, &known));
+    Ok(())
+}
+
+fn look(
+    args: &Args,
+    root: &Path,
+    mutants: &[Mutant],
+    known: &mut BTreeMap<String, Outcome>,
+    results: &Path,
+) -> Result<()> {
+    let copy = root.join("target/mutants").join(args.package.join("+"));
+    fs::create_dir_all(&copy)?;
+    let mut file = OpenOptions::new().append(true).create(true).open(results)?;
+    let mut note = |mutant: &Mutant, outcome: Outcome, known: &mut BTreeMap<String, Outcome>| -> Result<()> {
+        let line = Line { name: mutant.name.clone(), outcome };
+        writeln!(file, "{}", serde_json::to_string(&line)?)?;
+        known.insert(line.name, line.outcome);
+        Ok(())
+    };
+    let unviable: BTreeSet<u32> = mutants
+        .iter()
+        .filter(|mutant| matches!(known.get(&mutant.name), Some(Outcome::Unviable)))
+        .map(|mutant| mutant.number)
+        .collect();
+    let simulation = args.seeds > 0;
+    let build = build::Build { root, copy: &copy, packages: &args.package, mutants, simulation, release: args.release };
+    let built = build.run(unviable)?;
+    for mutant in mutants.iter().filter(|mutant| built.unviable.contains(&mutant.number)) {
+        note(mutant, Outcome::Unviable, known)?;
+    }
+    if args.build {
+        return Ok(());
+    }
+    let trials = trials::all(&built, args.seeds, &copy.join("reached"))?;
+    eprintln!("{} tests and seeds", trials.len());
+    for mutant in mutants {
+        if !known.contains_key(&mutant.name) {
+            let outcome = trials::look_for(mutant.number, &trials)?.map_or(Outcome::Missed, Outcome::Found);
+            eprintln!("{}: {outcome:?}", mutant.name);
+            note(mutant, outcome, known)?;
+        }
+    }
+    Ok(())
+}
