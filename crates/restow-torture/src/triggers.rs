@@ -37,7 +37,7 @@ impl Trigger {
             path if path.contains("/customresourcedefinitions/widgets") => {
                 Some(if is_change { Trigger::CrdWrite } else { Trigger::CrdRead })
             }
-            path if is_change && path.contains("/widgets/") || is_change && path.contains("/endpointslices/") => {
+            path if is_change && (path.contains("/widgets/") || path.contains("/endpointslices/")) => {
                 Some(Trigger::Rewrite)
             }
             _ => None,
