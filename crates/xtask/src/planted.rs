@@ -45,6 +45,8 @@ struct List {
 struct Bug {
     name: String,
     guard: String,
+    /// The guard behind which this one is hidden, so that nothing breaks where only this one is missing.
+    hidden_by: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +79,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let clean = torture(&program, "", 200)?;
     ensure!(clean.violation.is_none(), "the program breaks a rule without a planted bug");
     for bug in list.bugs.iter().filter(|bug| args.only.is_empty() || args.only.contains(&bug.name)) {
+        if let Some(other) = &bug.hidden_by {
+            println!("| {} (`{}`) | hidden by another guard: {other} | |", bug.guard, bug.name);
+            continue;
+        }
         let found = torture(&program, &bug.name, args.seeds)?;
         let (rule, seeds) = match (found.violation, found.seed) {
             (Some(violation), Some(seed)) => (violation.rule, (seed + 1).to_string()),
@@ -153,7 +159,7 @@ mod tests {
     fn every_planted_bug_still_fits_its_file() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let list = read(&root).unwrap();
-        assert!(list.bugs.len() >= 20);
+        assert!(list.bugs.iter().filter(|bug| bug.hidden_by.is_none()).count() >= 20);
         let mut switches = String::new();
         for change in &list.changes {
             let text = fs::read_to_string(root.join(&change.file)).unwrap();
