@@ -3,8 +3,8 @@
 //! * `storedVersions` of the CRD forgets a version only if no object is stored in it.
 //! * Nothing is stored afterwards in a version that it has forgotten: a migrator that forgets it has to know that no server can write it
 //!   any more.
-//! * A StorageState forgets a version only if no object was stored in it when a migration last succeeded. What was written since is added
-//!   when the migrator notices that the storage version has changed.
+//! * A StorageState forgets a version only if no object is stored in it. What was written after the storage version has changed since the
+//!   last migration is added when the migrator notices the change.
 //! * When a migration succeeds, and the storage version has not changed since it began, all objects are in the storage version.
 //!
 //! The exception is a server that writes after its own time limit for the request (`--request-timeout`), since nobody can wait for that:
@@ -133,13 +133,15 @@ impl StockRules {
         self.check_forgotten(contents, Rule::StoredVersionsAreTrue, &words, forgotten)
     }
 
-    /// A version that a StorageState does not name any more was not stored when a migration last succeeded.
+    /// A version that a StorageState does not name any more is not stored, but for what was written since the storage version changed
+    /// after the last migration.
     fn check_state(&self, contents: &Contents, before: Option<&StoredObject>, after: &StoredObject) -> Vec<Verdict> {
         let Some(before) = before else { return Vec::new() };
         let (listed, now) = (persisted(&before.value), persisted(&after.value));
         let forgotten = |object: &StoredObject| {
-            let was_there = self.migrated.is_none_or(|migrated| object.revision <= migrated);
-            was_there && names(&listed, &object.version) && !names(&now, &object.version)
+            let has_changed = self.migrated.is_some_and(|migrated| self.flipped > migrated);
+            let is_later = has_changed && object.revision > self.flipped;
+            !is_later && names(&listed, &object.version) && !names(&now, &object.version)
         };
         let words = format!("the StorageState {CRD} shrinks from {listed:?} to {now:?}");
         self.check_forgotten(contents, Rule::StoredVersionsAreTrue, &words, forgotten)

@@ -121,7 +121,7 @@ fn a_migration_that_succeeds_leaves_no_old_object_unless_the_storage_version_has
 }
 
 #[test]
-fn a_storage_state_forgets_only_what_was_not_stored_when_a_migration_succeeded() {
+fn a_storage_state_forgets_only_what_is_not_stored_unless_the_storage_version_has_changed() {
     let mut history = History::new();
     assert_eq!(history.state(&["v1", "v2"]), []);
     assert_eq!(rules(&history.state(&["v2"])), [UNTRUE]);
@@ -135,7 +135,11 @@ fn a_storage_state_forgets_only_what_was_not_stored_when_a_migration_succeeded()
     history.migration(MIGRATIONS, "Succeeded");
     history.state(&["v1", "v2"]);
     history.widget("b", "v1", "t2");
-    assert_eq!(history.state(&["v2"]), [], "it was written after the migration");
+    assert_eq!(rules(&history.state(&["v2"])), [UNTRUE], "it was written after the migration");
+    history.state(&["v1", "v2"]);
+    history.crd("v1", &["v1", "v2"]);
+    history.widget("b", "v1", "t3");
+    assert_eq!(history.state(&["v2"]), [], "it was written after the storage version has changed");
 }
 
 #[test]
