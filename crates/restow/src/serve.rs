@@ -73,7 +73,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     // etcd can be lost again right after it was reached.
     let server = while_etcd_is_away(async || {
         let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
-        let (gates, agreement, root_ca) = (gates, agreement.clone(), root_ca.clone());
+        let (agreement, root_ca) = (agreement.clone(), root_ca.clone());
         let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
         serving::server(store.clone(), setup).await
     });
