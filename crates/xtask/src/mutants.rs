@@ -94,7 +94,10 @@ fn look(
     }
     let trials = trials::all(&built, args.seeds, &copy.join("reached"))?;
     eprintln!("{} tests and seeds", trials.len());
-    for mutant in mutants {
+    // A run that is stopped has looked for a sample.
+    let mut in_order: Vec<&Mutant> = mutants.iter().collect();
+    in_order.sort_by_key(|mutant| mutant.place());
+    for mutant in in_order {
         if !known.contains_key(&mutant.name) {
             let outcome = trials::look_for(mutant.number, &trials)?.map_or(Outcome::Missed, Outcome::Found);
             eprintln!("{}: {outcome:?}", mutant.name);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is copied.
-const COPIED: &[&str] = &[".cargo", "Cargo.lock", "Cargo.toml", "crates", "examples"];
+const COPIED: &[&str] = &[".cargo", "Cargo.lock", "Cargo.toml", "crates", "deploy", "examples"];
 
 /// Copies the sources, with other texts for these files, whose paths begin at the root of the repository. A file of the
 /// copy that is already as it should be is not written, so that nothing is compiled without need.
@@ -45,7 +45,7 @@ mod tests {
     fn a_copy_has_the_changed_texts_and_is_not_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let (root, copy) = (folder.path().join("root"), folder.path().join("copy"));
-        for name in [".cargo", "crates", "examples"] {
+        for name in [".cargo", "crates", "deploy", "examples"] {
             fs::create_dir_all(root.join(name)).unwrap();
         }
         for name in ["Cargo.lock", "Cargo.toml", "crates/a.rs", "crates/b.rs"] {

@@ -70,7 +70,7 @@ pub(crate) fn read(root: &Path, wanted: &Wanted<'_>) -> Result<Vec<Mutant>> {
 
 /// This many of them, as if by chance, and always the same.
 fn sample(mut mutants: Vec<Mutant>, size: usize) -> Vec<Mutant> {
-    mutants.sort_by_key(|mutant| digest(&mutant.name));
+    mutants.sort_by_key(Mutant::place);
     mutants.truncate(size);
     mutants.sort_by(|one, other| (&one.file, one.span.start.line).cmp(&(&other.file, other.span.start.line)));
     mutants
@@ -79,6 +79,13 @@ fn sample(mut mutants: Vec<Mutant>, size: usize) -> Vec<Mutant> {
 /// FNV-1a: the same in every release of Rust.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+impl Mutant {
+    /// Its place in an order that is as if by chance, and always the same.
+    pub(crate) fn place(&self) -> u64 {
+        digest(&self.name)
+    }
 }
 
 impl Position {
