@@ -71,6 +71,8 @@ pub(crate) struct World {
 pub(crate) struct Prepared {
     store: Model,
     elapsed: Duration,
+    /// The rule that was broken before anything happened, if one was.
+    violation: Option<Violation>,
 }
 
 /// Prepares a store for worlds of this shape: everything is installed, and nobody runs any more.
@@ -79,15 +81,24 @@ pub(crate) async fn prepare(shape: Shape) -> Prepared {
     let plan = Plan { seed: 0, shape, events: Vec::new(), duration: Duration::ZERO };
     let world = World::new(&plan, Telling::Nothing);
     world.begin().await;
-    setup::create_objects(&world).await;
-    world.wait_until_settled().await;
+    let prepared = async {
+        setup::create_objects(&world).await;
+        world.wait_until_settled().await;
+    };
+    if tokio::time::timeout(2 * SETTLES_WITHIN, prepared).await.is_err() {
+        world.checker.violated(Rule::ItGetsThere, "what every world begins with cannot be created".to_owned());
+    }
     setup::forget_leaders(&world).await;
-    Prepared { store: world.store.back_up(), elapsed: restow_host::simulated::elapsed() }
+    let violation = world.checker.violation();
+    Prepared { store: world.store.back_up(), elapsed: restow_host::simulated::elapsed(), violation }
 }
 
 /// Lives a whole plan.
 pub(crate) async fn live(plan: &Plan, telling: Telling, prepared: Prepared) -> Report {
     restow_host::simulated::begin(prepared.elapsed);
+    if let Some(violation) = prepared.violation {
+        return Report { violation: Some(violation), digest: 0, story: Vec::new(), statistics: Statistics::default() };
+    }
     let world = World::new(plan, telling);
     world.store.restore(prepared.store);
     world.checker.catch_up(&world.store, None);
