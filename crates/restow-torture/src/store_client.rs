@@ -69,9 +69,10 @@ impl Link {
 
     /// Nothing passes for so long.
     pub(crate) fn cut(&self, time: Duration) {
-        let mut state = self.state();
-        state.cut_until = Some(Instant::now() + time);
-        if time > SHORT {
+        let (mut state, now) = (self.state(), Instant::now());
+        // It takes the place of a cut that is under way.
+        state.cut_until = Some(now + time);
+        if time > SHORT || state.disturbed.is_some_and(|until| until > now) {
             state.disturbed = state.cut_until;
         }
         drop(state);
