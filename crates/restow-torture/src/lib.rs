@@ -11,6 +11,7 @@
 //! | `plan.rs` | what is going to happen, from a seed: a list of events that can be shortened |
 //! | `world.rs`, `world/` | the servers, controllers and users, and carrying out the plan |
 //! | `triggers.rs` | moments that events wait for |
+//! | `webhooks.rs` | webhooks that misbehave |
 //! | `store_client.rs` | how a simulated server reaches the store, and the faults on the way |
 //! | `network.rs` | how clients reach servers |
 //! | `checks.rs`, `checks/` | the rules, checked on the history of the store after every revision |
@@ -32,6 +33,7 @@ mod simulation;
 mod store_client;
 mod story;
 mod triggers;
+mod webhooks;
 mod world;
 
 pub use campaign::{Campaign, CampaignReport};
@@ -42,5 +44,5 @@ pub use simulation::{repeats_exactly, run};
 pub use store_client::TxnFault;
 pub use story::{Statistics, StoryLine, Telling};
 pub use triggers::Trigger;
+pub use webhooks::WebhookFault;
 pub use world::Report;
-pub use world::webhooks::WebhookFault;

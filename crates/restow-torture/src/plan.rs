@@ -2,7 +2,7 @@
 
 use crate::store_client::TxnFault;
 use crate::triggers::Trigger;
-use crate::world::webhooks::WebhookFault;
+use crate::webhooks::WebhookFault;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;

@@ -7,7 +7,6 @@ pub(crate) mod convergence;
 mod server;
 pub(crate) mod setup;
 pub(crate) mod user;
-pub(crate) mod webhooks;
 
 use crate::checks::{Checker, Rule, Violation};
 use crate::dice::Dice;
@@ -16,6 +15,7 @@ use crate::panics::panics;
 use crate::plan::{Event, Plan, PlannedEvent, Shape, Voting};
 use crate::story::{Statistics, StoryLine, Telling};
 use crate::triggers::Triggers;
+use crate::webhooks::Webhooks;
 use actions::Actions;
 use controller::ControllerSlot;
 use restow_store::conformance::{Model, ModelStore};
@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use user::User;
-use webhooks::Webhooks;
 
 /// How long everything may take to settle after the last fault.
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);

@@ -3,7 +3,7 @@
 
 use super::contents::{Contents, ObjectKey, StoredObject};
 use super::{Finding, Rule};
-use crate::world::webhooks::ANNOTATION;
+use crate::webhooks::ANNOTATION;
 use restow_store::Revision;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

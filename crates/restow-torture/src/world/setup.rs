@@ -1,9 +1,9 @@
 //! The objects that exist before anything happens.
 
-use super::webhooks;
 use super::{LIMITED, NAMESPACE, World};
 use crate::network::Destination;
 use crate::plan::Shape;
+use crate::webhooks;
 use kube::Client;
 use restow_store::{Key, RangeRequest, Txn};
 use serde_json::{Value, json};
