@@ -151,18 +151,4 @@ mod tests {
         let status = json!({"manager": "a", "operation": "Update", "apiVersion": "x.io/v2", "subresource": "status"});
         assert_eq!(moved(&[update("x.io/v1", early, size), status], &staying, "x.io/v2").unwrap().len(), 2);
     }
-
-    #[test]
-    fn the_time_of_an_apply_does_not_count() {
-        let entry = |operation: &str, version: &str, time: &str| {
-            let fields = json!({ format!("f:{time}"): {} });
-            json!({"manager": "a", "operation": operation, "apiVersion": version, "time": time, "fieldsV1": fields})
-        };
-        let count = |operation: &str, times: [&str; 2]| {
-            let entries = [entry(operation, "x.io/v1", times[0]), entry(operation, "x.io/v2", times[1])];
-            moved(&entries, &BTreeSet::from(["x.io/v2".to_owned()]), "x.io/v2").unwrap().len()
-        };
-        assert_eq!((count("Apply", ["1", "2"]), count("Apply", ["1", "1"])), (1, 1));
-        assert_eq!((count("Update", ["1", "2"]), count("Update", ["1", "1"])), (2, 1));
-    }
 }
