@@ -304,8 +304,8 @@ impl Contents {
         let election = after.map(|object| Election::of(&object.value)).unwrap_or_default();
         let before = self.elections.insert(resource.to_owned(), election.clone()).unwrap_or_default();
         let is_same = |one: &str, other: &str| one.is_empty() || other.is_empty() || one == other;
-        // What a user wrote is no result of an election.
-        if is_same(&before.selected, &election.selected) || self.is_spoiled(&before, &election) {
+        // Where only the selection was changed, a user did it: no server does.
+        if is_same(&before.selected, &election.selected) || before.votes == election.votes {
             return Vec::new();
         }
         let lives = |server: &str| self.objects.contains_key(&ObjectKey::new(LEASES, "kube-system", server));
@@ -317,11 +317,6 @@ impl Contents {
         let words =
             format!("{} is selected for {resource}, and servers prefer another: {against:?}", election.selected);
         vec![(Rule::AgreementIsTrue, words)]
-    }
-
-    /// Whether only the selection was changed, which no server does.
-    fn is_spoiled(&self, before: &Election, after: &Election) -> bool {
-        before.votes == after.votes
     }
 
     /// With the strict guarantee a server that votes writes nothing but the selected version.
@@ -566,6 +561,27 @@ mod tests {
         history.state(&[&old, &new]);
         history.widget("b", "example.com/v1beta1");
         assert_eq!(history.state(&[&new]), [], "it was written after the migration");
+    }
+
+    #[test]
+    fn a_version_is_selected_only_if_all_servers_that_vote_prefer_it() {
+        let mut history = History::default();
+        let resource = "example.com.widgets";
+        let election = |selected: &str, votes: &[(&str, &str)]| {
+            let votes: Vec<Value> =
+                votes.iter().map(|(id, version)| json!({"apiServerID": id, "preferredVersion": version})).collect();
+            json!({"selectedVersion": selected, "candidateVersions": votes})
+        };
+        history.put_at(ObjectKey::new(LEASES, "kube-system", "a"), json!({}));
+        assert_eq!(history.put_cluster(ELECTIONS, resource, election("v1", &[("a", "v1"), ("b", "v2")])), []);
+        assert_eq!(history.put_cluster(ELECTIONS, resource, election("v2", &[("b", "v2")])), []);
+        let against = election("v1", &[("a", "v2"), ("b", "v1")]);
+        assert_eq!(history.put_cluster(ELECTIONS, resource, against), [Rule::AgreementIsTrue]);
+        let gone = election("v2", &[("a", "v2"), ("b", "v1")]);
+        assert_eq!(history.put_cluster(ELECTIONS, resource, gone), [], "b has no lease");
+        let widget = |version: &str| StoredObject::new(json!({"apiVersion": version}), Revision::new(9));
+        let check = |version| history.0.check_selected(&ObjectKey::new(resource, "ns", "w"), &widget(version), "a");
+        assert!(check("v2").is_none() && check("v1").is_some());
     }
 
     #[test]

@@ -338,6 +338,23 @@ mod tests {
     }
 
     #[test]
+    fn nobody_loses_a_field_that_was_not_asked_for() {
+        let owned = |entries: Value| {
+            let mut object = object("t1", "v1", 1);
+            object["metadata"]["managedFields"] = entries;
+            object
+        };
+        let entry = |version: &str, fields: Value| json!({"manager": "a", "operation": "Update", "apiVersion": version, "fieldsV1": fields});
+        let (map, key) = (json!({"f:labels": {}}), json!({"f:labels": {"f:x": {}}}));
+        let mut history = History::default();
+        history.begin(Some("t1"));
+        history.store(Some(owned(json!([entry("v1", map), entry("v2", key.clone())]))));
+        let united = json!({"f:labels": {".": {}, "f:x": {}}});
+        assert_eq!(history.store(Some(owned(json!([entry("v2", united)])))), []);
+        assert_eq!(history.store(Some(owned(json!([entry("v2", key)])))), [Rule::OnlyRequestedChanges]);
+    }
+
+    #[test]
     fn a_refused_write_is_never_there_and_no_write_is_there_twice() {
         let mut history = History::default();
         let (refused, unknown) = (history.begin(Some("t1")), history.begin(Some("t2")));
