@@ -76,11 +76,13 @@ pub(crate) async fn record_change(
     let untouched = compared.values().all(Comparison::is_empty)
         && versions_in(&source).all(|version| compared.contains_key(version));
     let value = match untouched {
-        true => source,
-        false => {
+        true if Some(&source) == stored => source,
+        _ => {
             let parsed = Entries::from_value(source).filter(|entries| !entries.is_empty());
             let Some(mut entries) = parsed else { return Ok(()) };
-            entries.record(writer, compared);
+            if !untouched {
+                entries.record(writer, compared);
+            }
             entries.into_value()
         }
     };

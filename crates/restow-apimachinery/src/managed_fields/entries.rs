@@ -40,10 +40,12 @@ struct Entry {
 }
 
 impl Entries {
-    /// Parses the entries; `None` if they are invalid.
+    /// Parses the entries; `None` if they are invalid. Of several with the same identity the last one counts, as in Kubernetes.
     pub fn from_value(value: Value) -> Option<Self> {
         let Value::Array(entries) = value else { return None };
-        entries.into_iter().map(Entry::from_value).collect::<Option<_>>().map(Entries)
+        let identified = |value| Entry::from_value(value).map(|entry| (entry.identity(), entry));
+        let entries: BTreeMap<_, _> = entries.into_iter().map(identified).collect::<Option<_>>()?;
+        Some(Entries(entries.into_values().collect()))
     }
 
     /// The entries as an object has them, in Kubernetes' order.
@@ -182,6 +184,12 @@ impl Entry {
             subresource: writer.subresource.to_string(),
             fields: FieldSet::default(),
         }
+    }
+
+    /// What tells managers apart. The time is not part of it, nor is the version in which a manager applies.
+    fn identity(&self) -> [String; 4] {
+        let api_version = if self.operation == APPLY { String::new() } else { self.api_version.clone() };
+        [self.manager.clone(), self.operation.clone(), self.subresource.clone(), api_version]
     }
 
     /// Kubernetes' sort order of entries.

@@ -142,6 +142,27 @@ fn an_empty_list_or_entry_resets_the_managed_fields() {
     assert_eq!(Entries::from_value(json!([{"manager": "x"}])), None, "an entry says what it is about");
 }
 
+#[test]
+fn of_entries_with_the_same_identity_the_last_one_counts() {
+    let entry = |operation: &str, version: &str, time: &str, field: &str| {
+        json!({
+            "manager": "a", "operation": operation, "apiVersion": version, "time": time, "fieldsType": "FieldsV1",
+            "fieldsV1": {field: {}},
+        })
+    };
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let check = |first: &Value, second: &Value, expected: Value| {
+        let read = Entries::from_value(json!([first, second])).unwrap();
+        assert_eq!(read.into_value(), expected, "{first} {second}");
+    };
+    let (first, second) = (entry("Update", "v1", late, "f:x"), entry("Update", "v1", early, "f:y"));
+    check(&first, &second, json!([second]));
+    let other = entry("Update", "v2", late, "f:x");
+    check(&second, &other, json!([second, other]));
+    let (applied, applied_later) = (entry("Apply", "v1", early, "f:x"), entry("Apply", "v2", late, "f:y"));
+    check(&applied, &applied_later, json!([applied_later]));
+}
+
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
     leaf.prop_recursive(3, 24, 4, |inner| {
