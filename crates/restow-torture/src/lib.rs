@@ -9,6 +9,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `plan.rs` | what is going to happen, from a seed: a list of events that can be shortened |
+//! | `plan/` | what the events are about, and scenarios of events that do harm together |
 //! | `world.rs`, `world/` | the servers, controllers and users, and carrying out the plan |
 //! | `triggers.rs` | moments that events wait for |
 //! | `webhooks.rs` | webhooks that misbehave |
@@ -41,7 +42,7 @@ pub use checks::{Rule, Violation};
 pub use plan::{Crowd, Event, Plan, PlannedEvent, Shape, Voting};
 pub use shrink::shrink;
 pub use simulation::{repeats_exactly, run};
-pub use store_client::TxnFault;
+pub use store_client::{TxnChoice, TxnFault};
 pub use story::{Statistics, StoryLine, Telling};
 pub use triggers::Trigger;
 pub use webhooks::WebhookFault;

@@ -1,12 +1,17 @@
 //! What is going to happen in a world, from a seed: its shape, and a list of events that can be shortened.
 
-use crate::store_client::TxnFault;
+mod scenarios;
+mod themes;
+
+use crate::store_client::{TxnChoice, TxnFault};
 use crate::triggers::Trigger;
 use crate::webhooks::WebhookFault;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use scenarios::{Scenario, Step};
 use std::fmt;
 use std::time::Duration;
+use themes::{Theme, event};
 
 /// What is going to happen in a world.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,8 +99,8 @@ pub enum Event {
     StallWatches(usize, Duration),
     /// The store's watches of a server end with an error.
     BreakWatches(usize),
-    /// Something happens to a transaction of a server, after so many others.
-    Transaction(usize, u32, TxnFault),
+    /// Something happens to one of the next transactions of a server.
+    Transaction(usize, TxnChoice, TxnFault),
     /// The time of day of a server jumps by so many seconds.
     ServerClock(usize, i64),
     /// The time of day of a server stands still.
@@ -112,8 +117,8 @@ pub enum Event {
     DoubleRequests(Duration),
     /// The webhooks misbehave for so long.
     Webhooks(WebhookFault, Duration),
-    /// Many users create objects at the same moment: config maps under a quota, or Services with the same node ports.
-    CreateAtOnce(Crowd),
+    /// Many users write at the same moment.
+    WriteAtOnce(Crowd),
     /// A user makes the other version of the CRD its storage version.
     FlipStorageVersion,
     /// A user adds a version to the CRD, or removes it.
@@ -136,14 +141,19 @@ pub enum Event {
     Compact,
 }
 
-/// What many users create at the same moment.
+/// What many users do at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowd {
-    /// More config maps than the quota allows.
+    /// They create more config maps than the quota allows.
     ConfigMaps,
-    /// Services with the same node ports.
+    /// They create Services with the same node ports.
     Services,
+    /// They apply EndpointSlices.
+    EndpointSlices,
 }
+
+/// How long everybody goes on at least after the last event.
+const AFTER_THE_LAST: Duration = Duration::from_secs(1);
 
 impl Plan {
     /// The plan of a seed.
@@ -155,15 +165,23 @@ impl Plan {
             0 => random.random_range(10_000..20_000),
             _ => random.random_range(3_000..10_000),
         });
-        let count = random.random_range(2..=12);
-        let events = times(&mut random, duration, count)
+        let scenario = Scenario::of(&mut random, theme, shape);
+        let shape = scenario.map_or(shape, |scenario| scenario.shape(shape));
+        let count = random.random_range(if scenario.is_some() { 0..=6 } else { 2..=12 });
+        let mut events: Vec<PlannedEvent> = times(&mut random, duration, count)
             .into_iter()
-            .enumerate()
-            .map(|(number, at)| {
+            .map(|at| {
                 let event = event(&mut random, shape, theme);
-                PlannedEvent { number, at, after: trigger(&mut random, event), event }
+                PlannedEvent { number: 0, at, after: trigger(&mut random, event), event }
             })
             .collect();
+        if let Some(scenario) = scenario {
+            let begin = duration.mul_f64(random.random_range(0.0..0.5));
+            events.extend(in_order(begin, scenario.steps(&mut random, shape)));
+        }
+        events.sort_by_key(|event| event.at);
+        events.iter_mut().enumerate().for_each(|(number, event)| event.number = number);
+        let duration = events.last().map_or(duration, |last| duration.max(last.at + AFTER_THE_LAST));
         Plan { seed, shape, events, duration }
     }
 
@@ -179,14 +197,14 @@ impl Plan {
     }
 }
 
-/// A time that is often short, and sometimes longer than any lease.
-fn pause(random: &mut StdRng) -> Duration {
-    let millis = match random.random_range(0..3) {
-        0 => random.random_range(10..1_000),
-        1 => random.random_range(1_000..9_000),
-        _ => random.random_range(9_000..40_000),
-    };
-    Duration::from_millis(millis)
+/// The events of a scenario that begins then.
+fn in_order(begin: Duration, steps: Vec<Step>) -> Vec<PlannedEvent> {
+    let mut at = begin;
+    let planned = steps.into_iter().map(|Step { pause, after, event }| {
+        at += pause;
+        PlannedEvent { number: 0, at, after, event }
+    });
+    planned.collect()
 }
 
 /// The times of events. Half of the plans have them in a few groups, so that they meet.
@@ -211,169 +229,8 @@ fn times(random: &mut StdRng, duration: Duration, count: usize) -> Vec<Duration>
 fn trigger(random: &mut StdRng, event: Event) -> Option<Trigger> {
     let is_waiting = random.random_bool(0.25);
     let trigger = Trigger::ALL[random.random_range(0..Trigger::ALL.len())];
-    let can_wait = !matches!(event, Event::Transaction(..) | Event::CreateAtOnce(_) | Event::AskForMigration);
+    let can_wait = !matches!(event, Event::Transaction(..) | Event::WriteAtOnce(_) | Event::AskForMigration);
     (is_waiting && can_wait).then_some(trigger)
-}
-
-/// A time that a caller still waits for.
-fn short_pause(random: &mut StdRng) -> Duration {
-    Duration::from_millis(random.random_range(10..4_000))
-}
-
-/// What the events of a plan are mostly about, so that they meet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Theme {
-    Anything,
-    /// Servers of different releases.
-    Releases,
-    /// The same with voting.
-    Votes,
-    /// A CRD whose storage version changes.
-    StorageVersion,
-    /// Servers that lose their identity lease.
-    Leases,
-    /// Servers that report, and servers that do not.
-    Silence,
-    /// Webhooks that hang, refuse and mutate.
-    Webhooks,
-    /// Users who want the same.
-    Crowds,
-}
-
-impl Theme {
-    fn of(random: &mut StdRng) -> Self {
-        match random.random_range(0..10) {
-            0 | 1 => Theme::Anything,
-            2 => Theme::Releases,
-            3 => Theme::Votes,
-            4 | 5 => Theme::StorageVersion,
-            6 => Theme::Leases,
-            7 => Theme::Silence,
-            8 => Theme::Webhooks,
-            _ => Theme::Crowds,
-        }
-    }
-
-    /// Who is in a world of this theme.
-    fn shape(self, random: &mut StdRng) -> Shape {
-        let votes = match self {
-            Theme::Votes => true,
-            Theme::Anything | Theme::Silence => random.random_bool(0.2),
-            _ => false,
-        };
-        Shape {
-            servers: random.random_range(2..=3),
-            controllers: if random.random_bool(0.6) { 1 } else { 2 },
-            users: random.random_range(2..=3),
-            voting: match votes {
-                true if random.random_bool(0.7) => Voting::Strict,
-                true => Voting::Loose,
-                false => Voting::No,
-            },
-            custom_only: !matches!(self, Theme::Releases | Theme::Votes) && random.random_bool(0.8),
-            webhooks: self == Theme::Webhooks,
-            guarded: random.random_bool(0.6),
-        }
-    }
-
-    /// An event of the theme.
-    fn event(self, random: &mut StdRng, server: usize) -> Option<Event> {
-        let slow = match random.random_range(0..6) {
-            0 => Event::StallWatches(server, pause(random)),
-            1 => Event::Suspend(server, pause(random)),
-            2 => Event::Transaction(server, random.random_range(0..10), TxnFault::ApplyLate(pause(random))),
-            3 => Event::Transaction(server, random.random_range(0..10), TxnFault::AnswerLate(short_pause(random))),
-            4 => Event::Slow(server, pause(random)),
-            _ => Event::Cut(server, pause(random)),
-        };
-        let is_own = random.random_bool(0.5);
-        Some(match self {
-            Theme::Anything => return None,
-            _ if !is_own => slow,
-            Theme::Releases | Theme::Votes if random.random_bool(0.7) => Event::Upgrade(server),
-            Theme::Votes if random.random_bool(0.2) => Event::SpoilElection,
-            Theme::Releases | Theme::Votes => Event::Downgrade(server),
-            Theme::StorageVersion if random.random_bool(0.8) => Event::FlipStorageVersion,
-            Theme::StorageVersion => Event::AskForMigration,
-            Theme::Leases => match random.random_range(0..4) {
-                0 => Event::Outage(pause(random)),
-                1 => Event::Zombie(server, pause(random)),
-                _ => Event::DeleteLease(server),
-            },
-            Theme::Silence => match random.random_range(0..4) {
-                0 => Event::Upgrade(server),
-                1 => Event::ReportsOn(server),
-                _ => Event::ReportsOff(server),
-            },
-            Theme::Webhooks if random.random_bool(0.6) => Event::Webhooks(webhook_fault(random), pause(random)),
-            Theme::Webhooks => Event::FlipStorageVersion,
-            Theme::Crowds => Event::CreateAtOnce(crowd(random)),
-        })
-    }
-}
-
-fn webhook_fault(random: &mut StdRng) -> WebhookFault {
-    WebhookFault::ALL[random.random_range(0..WebhookFault::ALL.len())]
-}
-
-fn crowd(random: &mut StdRng) -> Crowd {
-    if random.random_bool(0.5) { Crowd::ConfigMaps } else { Crowd::Services }
-}
-
-fn event(random: &mut StdRng, shape: Shape, theme: Theme) -> Event {
-    let server = random.random_range(0..shape.servers);
-    if let Some(event) = theme.event(random, server).filter(|_| random.random_bool(0.6)) {
-        return event;
-    }
-    let controller = random.random_range(0..shape.controllers);
-    let jump = [-7200, -60, -15, 15, 60, 7200][random.random_range(0..6)];
-    match random.random_range(0..100) {
-        0..8 => Event::Crash(server, pause(random)),
-        8..11 => Event::Stop(server, pause(random)),
-        11..19 => Event::Suspend(server, pause(random)),
-        19..22 => Event::Zombie(server, pause(random)),
-        22..27 => Event::Upgrade(server),
-        27..30 => Event::Downgrade(server),
-        30..32 => Event::ReportsOff(server),
-        32..34 => Event::ReportsOn(server),
-        34..38 => Event::Cut(server, pause(random)),
-        38 => Event::Outage(pause(random)),
-        39..43 => Event::StallWatches(server, pause(random)),
-        43..46 => Event::Slow(server, pause(random)),
-        46..49 => Event::BreakWatches(server),
-        49..64 => Event::Transaction(server, random.random_range(0..40), transaction_fault(random)),
-        64..66 => Event::ServerClock(server, jump),
-        66..67 => Event::ServerClockStops(server),
-        67..69 => Event::CrashController(controller, pause(random)),
-        69..72 => Event::SuspendController(controller, pause(random)),
-        72..74 => Event::CutController(controller, pause(random)),
-        74..75 => Event::ControllerClock(controller, jump),
-        75..77 => Event::DoubleRequests(pause(random)),
-        77 => Event::CreateAtOnce(crowd(random)),
-        78 if shape.webhooks => Event::Webhooks(webhook_fault(random), pause(random)),
-        78..86 => Event::FlipStorageVersion,
-        86..88 => Event::ToggleVersion,
-        88..90 => Event::DeleteCrd(pause(random)),
-        90..94 => Event::DeleteLease(server),
-        94..95 => Event::SpoilReport(server),
-        95..96 => Event::DeleteReport(server),
-        96..98 => Event::AskForMigration,
-        98 if shape.voting != Voting::No && random.random_bool(0.5) => Event::SpoilElection,
-        98 => Event::DeleteNamespace,
-        _ => Event::Compact,
-    }
-}
-
-fn transaction_fault(random: &mut StdRng) -> TxnFault {
-    match random.random_range(0..7) {
-        0 => TxnFault::Refuse,
-        1 => TxnFault::LoseAnswer,
-        2 => TxnFault::ApplyLate(pause(random)),
-        3 => TxnFault::ArriveLate(short_pause(random)),
-        4 => TxnFault::AnswerLate(short_pause(random)),
-        5 => TxnFault::CrashBefore,
-        _ => TxnFault::CrashAfter,
-    }
 }
 
 impl fmt::Display for PlannedEvent {

@@ -8,9 +8,10 @@ use futures::{StreamExt, stream};
 use restow_host::simulated::Process;
 use restow_store::conformance::ModelStore;
 use restow_store::{
-    RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch, WatchBatch,
-    WatchRequest,
+    Mutation, Put, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch,
+    WatchBatch, WatchRequest,
 };
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -42,6 +43,54 @@ pub enum TxnFault {
     CrashAfter,
 }
 
+/// To which transaction it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnChoice {
+    /// After so many others.
+    After(u32),
+    /// The next one that writes the report about a resource that users write.
+    NextReport,
+    /// The next one that writes such an object.
+    NextWrite,
+}
+
+impl TxnChoice {
+    /// Whether it is this transaction.
+    fn is_for(self, txn: &Txn) -> bool {
+        match self {
+            TxnChoice::After(left) => left == 0,
+            TxnChoice::NextReport => puts(txn, REPORTS).next().is_some(),
+            TxnChoice::NextWrite => puts(txn, OBJECTS).next().is_some(),
+        }
+    }
+}
+
+/// The keys of the StorageVersions of what users write.
+const REPORTS: &[&str] = &[
+    "/internal.apiserver.k8s.io/storageversions/example.com.widgets",
+    "/internal.apiserver.k8s.io/storageversions/discovery.k8s.io.endpointslices",
+];
+/// The prefixes of the keys of what users write.
+const OBJECTS: &[&str] = &["/example.com/widgets/", "/discovery.k8s.io/endpointslices/"];
+
+/// What a transaction writes to such keys.
+fn puts<'t>(txn: &'t Txn, prefixes: &'static [&str]) -> impl Iterator<Item = &'t Put> {
+    let starts = |put: &Put| prefixes.iter().any(|prefix| put.key.as_bytes().starts_with(prefix.as_bytes()));
+    txn.then.iter().filter_map(move |mutation| match mutation {
+        Mutation::Put(put) if starts(put) => Some(put),
+        _ => None,
+    })
+}
+
+/// Whether it records that the servers agree on the version of something that users write.
+fn concludes_agreement(txn: &Txn) -> bool {
+    let agrees = |put: &Put| {
+        let object: Value = serde_json::from_slice(&put.value).unwrap_or_default();
+        !object["status"]["commonEncodingVersion"].is_null()
+    };
+    puts(txn, REPORTS).any(agrees)
+}
+
 /// The link between one server and the store.
 #[derive(Default)]
 pub(crate) struct Link {
@@ -58,8 +107,8 @@ struct LinkState {
     disturbed: Option<Instant>,
     /// How often the watches were broken.
     broken: u64,
-    /// How many transactions pass before the fault.
-    faults: Vec<(u32, TxnFault)>,
+    /// What will happen to which transactions.
+    faults: Vec<(TxnChoice, TxnFault)>,
 }
 
 impl Link {
@@ -105,9 +154,9 @@ impl Link {
         self.changed.notify_waiters();
     }
 
-    /// A fault after so many further transactions.
-    pub(crate) fn fault_after(&self, transactions: u32, fault: TxnFault) {
-        self.state().faults.push((transactions, fault));
+    /// Something will happen to a transaction.
+    pub(crate) fn plan_fault(&self, choice: TxnChoice, fault: TxnFault) {
+        self.state().faults.push((choice, fault));
     }
 
     /// Everything works again.
@@ -149,10 +198,14 @@ impl Link {
         }
     }
 
-    fn next_fault(&self) -> Option<TxnFault> {
+    fn next_fault(&self, txn: &Txn) -> Option<TxnFault> {
         let mut state = self.state();
-        let due = state.faults.iter().position(|(left, _)| *left == 0);
-        state.faults.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
+        let due = state.faults.iter().position(|(choice, _)| choice.is_for(txn));
+        for (choice, _) in &mut state.faults {
+            if let TxnChoice::After(left) = choice {
+                *left = left.saturating_sub(1);
+            }
+        }
         due.map(|due| state.faults.remove(due).1)
     }
 }
@@ -205,7 +258,7 @@ impl Store for StoreClient {
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        let fault = self.link.next_fault();
+        let fault = self.link.next_fault(&txn);
         if fault == Some(TxnFault::CrashBefore) {
             self.crash().await;
         }
@@ -230,7 +283,11 @@ impl Store for StoreClient {
             }
             _ => {}
         }
+        let agreement = concludes_agreement(&txn);
         let outcome = self.checker.transaction(&self.store, Some(writer), txn);
+        if agreement && matches!(outcome, Ok(TxnOutcome::Committed { .. })) {
+            self.triggers.fire(Trigger::Agreement);
+        }
         match fault {
             Some(TxnFault::CrashAfter) => self.crash().await,
             Some(TxnFault::AnswerLate(late)) => tokio::time::sleep(late).await,

@@ -20,6 +20,8 @@ pub enum Trigger {
     Report,
     /// A server takes its identity lease.
     Join,
+    /// The servers agree on the version of a resource that users write.
+    Agreement,
 }
 
 /// Tells those who wait for a moment that it has come.
@@ -27,8 +29,8 @@ pub enum Trigger {
 pub(crate) struct Triggers([Notify; Trigger::ALL.len()]);
 
 impl Trigger {
-    pub(crate) const ALL: [Trigger; 5] =
-        [Trigger::Rewrite, Trigger::CrdRead, Trigger::CrdWrite, Trigger::Report, Trigger::Join];
+    pub(crate) const ALL: [Trigger; 6] =
+        [Trigger::Rewrite, Trigger::CrdRead, Trigger::CrdWrite, Trigger::Report, Trigger::Join, Trigger::Agreement];
 
     /// The moment that a request of a controller is, if it is one.
     pub(crate) fn of_request(method: &http::Method, path: &str) -> Option<Self> {
@@ -74,6 +76,7 @@ impl fmt::Display for Trigger {
             Trigger::CrdWrite => "a controller changes a CRD",
             Trigger::Report => "a server reports",
             Trigger::Join => "a server joins",
+            Trigger::Agreement => "servers agree",
         })
     }
 }

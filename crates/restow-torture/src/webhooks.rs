@@ -17,13 +17,15 @@ pub enum WebhookFault {
     Hang,
     /// Admission denies updates, and conversion fails.
     Refuse,
+    /// Admission denies some updates.
+    RefuseSome,
     /// Admission changes the object on every write.
     Mutate,
 }
 
 impl WebhookFault {
-    pub(crate) const ALL: [WebhookFault; 4] =
-        [WebhookFault::Down, WebhookFault::Hang, WebhookFault::Refuse, WebhookFault::Mutate];
+    pub(crate) const ALL: [WebhookFault; 5] =
+        [WebhookFault::Down, WebhookFault::Hang, WebhookFault::Refuse, WebhookFault::RefuseSome, WebhookFault::Mutate];
 }
 
 /// The URL of the host.
@@ -131,8 +133,13 @@ fn converted(review: &Value, fault: Option<WebhookFault>) -> Value {
 fn admitted(review: &Value, fault: Option<WebhookFault>, is_mutating: bool, dice: &Dice) -> Value {
     let request = &review["request"];
     let mut response = json!({"uid": request["uid"], "allowed": true});
+    let refuses = match fault {
+        Some(WebhookFault::Refuse) => true,
+        Some(WebhookFault::RefuseSome) => dice.roll().random_bool(0.5),
+        _ => false,
+    };
     match fault {
-        Some(WebhookFault::Refuse) if request["operation"] == "UPDATE" => {
+        _ if refuses && request["operation"] == "UPDATE" => {
             response["allowed"] = false.into();
             response["status"] = json!({"code": 403, "message": "not today"});
         }

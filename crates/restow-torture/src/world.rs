@@ -18,6 +18,7 @@ use crate::triggers::Triggers;
 use crate::webhooks::Webhooks;
 use actions::Actions;
 use controller::ControllerSlot;
+use rand::Rng;
 use restow_store::conformance::{Model, ModelStore};
 use server::ServerSlot;
 use std::collections::BTreeMap;
@@ -59,7 +60,7 @@ pub(crate) struct World {
     pub(crate) shape: Shape,
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) webhooks: Arc<Webhooks>,
-    /// How many users came to create objects at the same moment.
+    /// How many users came to write at the same moment.
     pub(crate) crowd: AtomicUsize,
     /// Whether the plan is over.
     pub(crate) is_over: AtomicBool,
@@ -180,6 +181,10 @@ impl World {
         let world = self.clone();
         tokio::spawn(async move {
             world.triggers.wait_for(trigger).await;
+            // Sometimes a little later.
+            if world.dice.roll().random_bool(0.5) {
+                world.dice.under_way().await;
+            }
             if !world.is_over.load(Ordering::Relaxed) {
                 happen();
             }
@@ -254,11 +259,11 @@ impl World {
             Event::Slow(number, pause) => server(number).link.slow_down(pause),
             Event::DoubleRequests(pause) => self.network.double_requests(pause),
             Event::Webhooks(fault, pause) => self.webhooks.misbehave(fault, pause),
-            Event::CreateAtOnce(crowd) => User::create_at_once(self, crowd),
+            Event::WriteAtOnce(crowd) => User::write_at_once(self, crowd),
             Event::SpoilElection => drop(tokio::spawn(actions.spoil_election())),
             Event::StallWatches(number, pause) => server(number).link.stall_watches(pause),
             Event::BreakWatches(number) => server(number).link.break_watches(),
-            Event::Transaction(number, skipped, fault) => server(number).link.fault_after(skipped, fault),
+            Event::Transaction(number, choice, fault) => server(number).link.plan_fault(choice, fault),
             Event::ServerClock(number, seconds) => server(number).jump_clock(seconds),
             Event::ServerClockStops(number) => server(number).stop_clock(),
             Event::CrashController(number, pause) => controller(number).crash_for(self, pause),

@@ -105,16 +105,22 @@ impl User {
         }
     }
 
-    /// Lets many users create different objects of a kind at the same moment.
-    pub(crate) fn create_at_once(world: &Arc<World>, crowd: Crowd) {
-        let kind = match crowd {
-            Crowd::ConfigMaps => &CONFIG_MAPS,
-            Crowd::Services => &SERVICES,
+    /// Lets many users write at the same moment.
+    pub(crate) fn write_at_once(world: &Arc<World>, crowd: Crowd) {
+        let (kind, users) = match crowd {
+            Crowd::ConfigMaps => (&CONFIG_MAPS, CONFIG_MAPS.names),
+            Crowd::Services => (&SERVICES, SERVICES.names),
+            Crowd::EndpointSlices => (&SLICES, 3 * SLICES.names),
         };
-        for number in 0..kind.names {
+        for number in 0..users {
             let mut user = User::new(world, 1_000 + world.crowd.fetch_add(1, Ordering::Relaxed));
-            let key = ObjectKey::new(kind.resource, kind.namespace, &kind.name(number));
-            tokio::spawn(async move { user.create(kind, &key).await });
+            let key = ObjectKey::new(kind.resource, kind.namespace, &kind.name(number % kind.names));
+            tokio::spawn(async move {
+                match crowd {
+                    Crowd::EndpointSlices => user.apply(kind, &key).await,
+                    Crowd::ConfigMaps | Crowd::Services => user.create(kind, &key).await,
+                }
+            });
         }
     }
 
