@@ -29,7 +29,7 @@ const STORY_LINES: usize = 60;
 /// thread and in simulated time. It is the code that runs in production; only time, random numbers, the network and the
 /// store are simulated. The seed decides what goes wrong: crashes before and after a write, servers that are suspended
 /// longer than their lease, lost answers, late writes, broken and stalled watches, clocks that jump, upgrades and
-/// downgrades, CRDs whose storage version changes, users who delete leases.
+/// downgrades, webhooks that hang, refuse and mutate, CRDs whose storage version changes, users who delete leases.
 ///
 /// After every revision of the store the rules are checked: report before write, agreement is true, no polluted migration,
 /// stored versions are true, nothing changes that nobody asked for, what was acknowledged is there, quotas and ports are
