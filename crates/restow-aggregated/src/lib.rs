@@ -19,9 +19,11 @@
 //! - A server whose lease there was deleted, or could not be renewed in time by its own clock, stops writing, takes a new lease,
 //!   reports again and continues.
 //! - Two instances on one store are fenced from each other by that store, as always.
-//! - A write that was in flight to the server's own store when the server was paused *can* be committed after the main server's
-//!   collector has removed its entry, because no transaction spans the two stores. The window is that one write. After a
-//!   migration of such a resource, check again.
+//! - The lease there does not expire by time, and names the lease in the own store that fences every write. It is deleted by its
+//!   server when that leaves, or by any server on the same store when the lease in that store is gone. So a write that was in flight
+//!   when its server was paused is refused, or is committed while its report still counts.
+//! - If no server on that store runs any more, lease and reports stay, and no agreement on another version is claimed. If store and
+//!   servers are gone for good, delete the lease in `kube-system` by hand.
 
 mod lease;
 mod main_server;

@@ -9,6 +9,7 @@ use restow_apiserver::AgreementConfig;
 use restow_apiserver::storage_version::Upstream;
 use restow_host::Moment;
 use restow_rules::ServerReport;
+use restow_rules::collect::{MainLease, OwnLease};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -76,7 +77,6 @@ impl MainServer {
                 component: component.to_string(),
                 hostname: agreement.hostname.clone(),
                 holder: format!("{}_{}", agreement.identity, restow_host::uuid()),
-                duration: agreement.lease_duration,
             },
             renew_interval: agreement.renew_interval,
             valid_for: agreement.lease_duration.mul_f64(0.8),
@@ -135,15 +135,15 @@ impl MainServer {
             if !self.holds() {
                 return self.set_lost("the lease could not be renewed in time");
             }
-            self.repair_reports().await;
+            self.repair_reports(&held).await;
         }
     }
 
-    async fn repair_reports(&self) {
+    async fn repair_reports(&self, held: &HeldLease) {
         let all: Vec<(GroupResource, ServerReport)> =
             self.reported().iter().map(|(resource, report)| (resource.clone(), report.clone())).collect();
         for (resource, report) in all {
-            match reports::report(&self.client, &resource, &report).await {
+            match reports::report(&self.client, held, &resource, &report).await {
                 Ok(reports::ReportOutcome::Written) => tracing::warn!(
                     %resource,
                     "a report at the main API server was removed or changed by another client; it was reported again"
@@ -165,12 +165,12 @@ impl MainServer {
 
 #[async_trait]
 impl Upstream for MainServer {
-    async fn join(&self) -> Result<(), String> {
+    async fn join(&self, own_lease: &OwnLease) -> Result<(), String> {
         self.set_renewal(None);
         self.state.send_replace(LeaseState::NotHeld);
         self.reported().clear();
         let renewed = Moment::now();
-        let held = self.identity.take(&self.client).await.map_err(|error| error.to_string())?;
+        let held = self.identity.take(&self.client, own_lease).await.map_err(|error| error.to_string())?;
         self.state.send_replace(LeaseState::Held { held, renewed });
         if let Some(own) = self.own.upgrade() {
             self.set_renewal(Some(restow_host::spawn(own.renew_until_lost()).abort_handle()));
@@ -179,7 +179,10 @@ impl Upstream for MainServer {
     }
 
     async fn report(&self, resource: &GroupResource, report: &ServerReport) -> Result<(), String> {
-        reports::report(&self.client, resource, report).await?;
+        let LeaseState::Held { held, .. } = self.state.borrow().clone() else {
+            return Err("the identity lease at the main API server is lost".to_owned());
+        };
+        reports::report(&self.client, &held, resource, report).await?;
         self.reported().insert(resource.clone(), report.clone());
         Ok(())
     }
@@ -210,8 +213,24 @@ impl Upstream for MainServer {
         if let LeaseState::Held { held, .. } = before
             && let Err(error) = self.identity.release(&self.client, &held).await
         {
-            tracing::warn!(%error, "the identity lease at the main API server could not be released; it will expire");
+            tracing::warn!(
+                %error,
+                "the identity lease at the main API server could not be released; the next server on this store deletes it"
+            );
         }
+    }
+
+    fn stop_renewing(&self) {
+        self.set_renewal(None);
+        self.state.send_replace(LeaseState::NotHeld);
+    }
+
+    async fn leases(&self, store: &str) -> Result<Vec<MainLease>, String> {
+        LeaseIdentity::all(&self.client, store).await.map_err(|error| error.to_string())
+    }
+
+    async fn delete_lease(&self, lease: &MainLease) -> Result<(), String> {
+        LeaseIdentity::delete(&self.client, lease).await.map_err(|error| error.to_string())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The reports at the main API server: entries in its StorageVersions, written with optimistic concurrency.
 
+use crate::lease::HeldLease;
 use http::{Method, Request};
 use jiff::Timestamp;
 use rand::Rng;
@@ -23,12 +24,14 @@ pub(crate) enum ReportOutcome {
     Written,
 }
 
-/// Writes this server's entry.
+/// Writes this server's entry, under this lease. The lease is checked after the object was read: a process that was replaced
+/// while it was paused must not overwrite the report of the one in its place, which writes the object after it takes the lease.
 ///
 /// Entries of other servers stay, even of those that are gone: one request cannot both write and compare that a lease is
 /// absent. The collector of the main server can, and removes them.
 pub(crate) async fn report(
     client: &kube::Client,
+    held: &HeldLease,
     resource: &GroupResource,
     report: &ServerReport,
 ) -> Result<ReportOutcome, String> {
@@ -44,6 +47,9 @@ pub(crate) async fn report(
         let now = restow_host::now();
         if is_reported(Some(&object), report, now) {
             return Ok(ReportOutcome::Unchanged);
+        }
+        if !held.exists(client).await.map_err(|error| error.to_string())? {
+            return Err("the identity lease at the main API server was deleted or replaced".to_owned());
         }
         let mut status = register(Some(&object), &Participants::unreadable(), report, now).status;
         set_common_version_as_kubernetes(&object, &mut status, now);

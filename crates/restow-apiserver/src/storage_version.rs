@@ -173,6 +173,9 @@ impl Agreement {
         if self.config.reports && self.config.storage_versions != StorageVersions::Report {
             self.spawn(core, elections::run(self.clone(), core.watch_cache().clone()));
         }
+        if self.config.upstream.is_some() {
+            self.spawn(core, upstream::run(self.clone()));
+        }
         Ok(())
     }
 

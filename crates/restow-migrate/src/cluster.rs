@@ -12,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Selects the identity leases of the API servers themselves. Those of aggregated servers name another control plane.
+pub(crate) const API_SERVER_LEASES: &str = "apiserver.kubernetes.io/identity=kube-apiserver,!restow.dev/control-plane";
+
 /// The API servers of a cluster.
 #[derive(Clone)]
 pub struct Cluster {
@@ -147,7 +150,7 @@ impl Cluster {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
         let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
-        let of_servers = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
+        let of_servers = ListParams::default().labels(API_SERVER_LEASES);
         let (slices, leases) = tokio::join!(slices.list(&of_service), leases.list(&of_servers));
         let (slices, leases) = (readable(slices.map(|list| list.items))?, readable(leases.map(|list| list.items))?);
         let generation = |slice: &EndpointSlice| slice.metadata.generation.unwrap_or_default().to_string();

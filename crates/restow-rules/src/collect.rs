@@ -5,10 +5,14 @@
 //! of that server can commit, so its entry is not needed any more.
 
 mod lease;
+mod main_lease;
 mod plan;
 mod storage_version;
 
 pub use lease::IdentityLease;
+pub use main_lease::{
+    CONTROL_PLANE_LABEL, MainLease, OWN_LEASE_ANNOTATION, OWN_STORE_LABEL, OwnLease, OwnLeases, ended,
+};
 pub use plan::{CollectEffect, CollectSnapshot, plan};
 pub(crate) use storage_version::collect_expecting;
 pub use storage_version::{Collected, MOST_DROPPED, collect};

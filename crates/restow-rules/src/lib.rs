@@ -25,7 +25,8 @@
 //! only after that key is deleted, and each of its writes compares the key's create revision with the one that it
 //! registered under. So a server whose entry was removed cannot write, however long it was paused. The right to write
 //! belongs to the encoding that was reported. While a server has a lease and no entry, there is no agreement. The model in
-//! `tests/model` checks this in every reachable state, and shows what goes wrong without each of these rules.
+//! `tests/model` checks this in every reachable state, and shows what goes wrong without each of these rules. For servers that
+//! report to a main API server and have a store of their own, `tests/two_stores.rs` does the same.
 
 pub mod census;
 pub mod collect;

@@ -7,6 +7,7 @@ use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{AgreementConfig, Gates};
+use restow_rules::collect::OwnLease;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,8 +58,9 @@ fn config() -> AgreementConfig {
 async fn a_server_that_joins_again_and_again_has_one_renewal_task() {
     let (client, renewals) = lease_server();
     let main = MainServer::new(client, "garden", &config());
+    let own_lease = OwnLease { uid: "own".into(), store: "garden".into() };
     for _ in 0..5 {
-        main.join().await.unwrap();
+        main.join(&own_lease).await.unwrap();
     }
     tokio::time::sleep(INTERVAL * 10 + INTERVAL / 2).await;
     assert_eq!(renewals.load(Ordering::SeqCst), 10, "one lease renewal an interval");

@@ -11,6 +11,7 @@ use crate::error::ApiError;
 use crate::resource::{Origin, Resource};
 use restow_api::internal_apiserver::StorageVersion;
 use restow_apimachinery::object::Object;
+use restow_rules::collect::CONTROL_PLANE_LABEL;
 use restow_rules::{client_entries, own_reporters, set_common_encoding_version};
 use restow_store::{Compare, Key, Mutation, Put};
 use std::time::Duration;
@@ -20,8 +21,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What is written together with a lease: when it becomes an identity lease, a server joins, and the key that marks that changes.
 pub(crate) fn mark_server_joined(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
-    let identity = |object: &Object| object.text(&["metadata", "labels", IDENTITY_LABEL]).to_string();
-    let Some(new) = new.filter(|lease| lease.namespace() == "kube-system" && !identity(lease).is_empty()) else {
+    let label = |object: &Object, name: &str| object.text(&["metadata", "labels", name]).to_string();
+    let identity = |object: &Object| (label(object, IDENTITY_LABEL), label(object, CONTROL_PLANE_LABEL));
+    let Some(new) = new.filter(|lease| lease.namespace() == "kube-system" && !identity(lease).0.is_empty()) else {
         return Vec::new();
     };
     if old.is_some_and(|old| identity(old) == identity(new)) {

@@ -24,7 +24,7 @@ pub(super) struct HeldLease {
     pub(super) key: Key,
     /// The comparison in every write of this server: the lease is still this one.
     pub(super) fence: Compare,
-    uid: String,
+    pub(super) uid: String,
     since: Timestamp,
 }
 
@@ -44,6 +44,13 @@ pub(super) enum Renewal {
     Renewed,
     /// The lease was deleted or replaced.
     Lost,
+}
+
+/// Whether the lease of a server that leaves is gone, so that none of its writes can be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Released {
+    Yes,
+    Unknown,
 }
 
 impl Agreement {
@@ -98,9 +105,10 @@ impl Agreement {
     }
 
     /// Deletes the lease, so that the other servers need not wait until it expires.
-    pub(super) async fn release_lease(&self, held_lease: &HeldLease) -> Result<(), AgreementError> {
+    pub(super) async fn release_lease(&self, held_lease: &HeldLease) -> Result<Released, AgreementError> {
+        // Where it is refused, the lease was deleted or replaced before.
         self.store.txn(Txn::new().when(held_lease.fence.clone()).delete(&held_lease.key)).await?;
-        Ok(())
+        Ok(Released::Yes)
     }
 
     fn lease(&self, uid: &str, since: Timestamp) -> Value {

@@ -21,6 +21,9 @@ pub(super) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storagever
 /// it, so that it fails if a server has joined since.
 pub(super) const JOINED: &str = "/restow/identity-lease-taken";
 
+/// The key with the id of this store, for the main API server of an aggregated server.
+pub(super) const STORE_ID: &str = "/restow/store-id";
+
 /// The elections.
 pub(super) const ELECTIONS: &str = "/kube-apiserver.internal.k8s.io/storageversions/";
 

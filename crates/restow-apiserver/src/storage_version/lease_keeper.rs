@@ -1,6 +1,6 @@
 //! The task that registers this server, renews its identity lease, and registers again after the lease was lost.
 
-use super::identity_lease::{HeldLease, Renewal, Takeover};
+use super::identity_lease::{HeldLease, Released, Renewal, Takeover};
 use super::registrar::jittered;
 use super::{Agreement, AgreementError, RegistrationState};
 use crate::resource::Membership;
@@ -91,9 +91,7 @@ impl Agreement {
     }
 
     async fn report_everything(&self, held_lease: &HeldLease) -> Result<(), AgreementError> {
-        if let Some(upstream) = &self.config.upstream {
-            upstream.join().await.map_err(AgreementError::Upstream)?;
-        }
+        self.join_upstream(&held_lease.uid).await?;
         if !self.config.reports {
             // The other servers must see that before this server writes without reporting.
             self.registrar(held_lease).withdraw_everything().await?;
@@ -106,7 +104,8 @@ impl Agreement {
     pub(super) async fn withdraw_previous_registration(&self) -> Result<(), AgreementError> {
         let key = super::keys::lease_key(self.config.identity.as_str())?;
         self.store.txn(Txn::new().delete(&key)).await?;
-        self.registrar(&HeldLease::none(key)).withdraw_everything().await
+        self.registrar(&HeldLease::none(key)).withdraw_everything().await?;
+        self.delete_ended_upstream_leases().await
     }
 
     /// Renews the lease until it is lost or the server leaves.
@@ -150,13 +149,18 @@ impl Agreement {
     /// Leaves for good: nothing is written any more, and the other servers need not wait for the lease to expire.
     pub(crate) async fn leave(&self) {
         let before = self.state.send_replace(RegistrationState::Left);
-        if let RegistrationState::Registered(held_lease) = before
-            && let Err(error) = self.release_lease(&held_lease).await
-        {
+        let released = match before {
+            RegistrationState::Registered(held_lease) => self.release_lease(&held_lease).await,
+            _ => Ok(Released::Unknown),
+        };
+        if let Err(error) = &released {
             tracing::warn!(reason = error.chain(), "the identity lease could not be released; it will expire");
         }
-        if let Some(upstream) = &self.config.upstream {
-            upstream.leave().await;
+        match (&self.config.upstream, released) {
+            (Some(upstream), Ok(Released::Yes)) => upstream.leave().await,
+            // A write of this server may still be committed.
+            (Some(upstream), _) => upstream.stop_renewing(),
+            (None, _) => {}
         }
     }
 

@@ -4,14 +4,14 @@ use super::{AgreementError, keys};
 use crate::storage::key_pages::name_of;
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
 use restow_host::since_boot;
-use restow_rules::collect::IdentityLease;
+use restow_rules::collect::{CONTROL_PLANE_LABEL, IdentityLease, OwnLeases};
 use restow_rules::{LeaseWatch, Participants, ReadTime, SeenLease};
 use restow_store::{Compare, Entry, RangeRequest, Revision, Store, StoreExt};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// The label of identity leases. Its value names the control plane of the server.
+/// The label of identity leases. Its value names the control plane of the server, unless [`CONTROL_PLANE_LABEL`] does.
 pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 
 /// The label value of the servers on this store.
@@ -58,7 +58,9 @@ pub(super) struct Watched {
 impl ObservedLease {
     /// The control plane of the API server that has this identity lease; `None` for other leases.
     pub(super) fn control_plane(&self) -> Option<&str> {
-        self.metadata.labels.get(IDENTITY_LABEL).map(String::as_str)
+        let labels = &self.metadata.labels;
+        let identity = labels.get(IDENTITY_LABEL)?;
+        Some(labels.get(CONTROL_PLANE_LABEL).unwrap_or(identity))
     }
 
     pub(super) fn is_held_by(&self, holder: &str) -> bool {
@@ -152,6 +154,13 @@ impl Leases {
             }
         }
         (leases, unread)
+    }
+
+    /// The leases that fence the writes of the servers on this store.
+    pub(super) fn own_leases(&self) -> OwnLeases {
+        let uids = self.by_name.values().flatten().map(|(lease, _)| lease.metadata.uid.clone()).collect();
+        let unread = self.by_name.iter().filter(|(_, lease)| lease.is_none());
+        OwnLeases { uids, unread: unread.map(|(id, _)| id.to_string()).collect() }
     }
 
     /// The names of all leases. They change when servers come or go, not when leases are renewed.

@@ -24,7 +24,7 @@ use restow_store::{
 pub(crate) use restow_testkit::eventually;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -256,5 +256,49 @@ impl Store for Slow {
 
     async fn ready(&self) -> Result<(), StoreError> {
         self.store.ready().await
+    }
+}
+
+/// A store that never responds to some transactions, and keeps them.
+pub(crate) struct Mute {
+    store: Arc<dyn Store>,
+    is_muted: fn(&Txn) -> bool,
+    pub(crate) kept: Mutex<Vec<Txn>>,
+}
+
+impl Mute {
+    pub(crate) fn to(store: &Arc<dyn Store>, is_muted: fn(&Txn) -> bool) -> Arc<Self> {
+        Arc::new(Mute { store: store.clone(), is_muted, kept: Mutex::default() })
+    }
+}
+
+#[async_trait]
+impl Store for Mute {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        self.store.range(request).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        if (self.is_muted)(&txn) {
+            self.kept.lock().unwrap().push(txn);
+            return Err(StoreError::OutcomeUnknown("no answer came".into()));
+        }
+        self.store.txn(txn).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
+        self.store.watch(request).await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.store.compact(revision).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        self.store.status().await
     }
 }

@@ -6,6 +6,8 @@ use restow_api::GroupResource;
 use restow_apiserver::resource::Membership;
 use restow_apiserver::storage_version::Upstream;
 use restow_rules::ServerReport;
+use restow_rules::collect::{MainLease, OwnLease};
+use restow_store::{Mutation, Store, Txn};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,9 +16,17 @@ const WIDGETS: &str = "example.com.widgets";
 
 #[derive(Debug, Default)]
 struct Main {
+    leases: Mutex<Vec<MainLease>>,
     reported: Mutex<BTreeSet<GroupResource>>,
     /// How many withdrawals fail from now on.
     failing: AtomicUsize,
+    /// How many times a server released its lease.
+    released: AtomicUsize,
+}
+
+/// The lease at the main server of a server with this one in its own store.
+fn lease(id: &str, own_lease: &str) -> MainLease {
+    MainLease { id: id.into(), uid: format!("of {own_lease}"), own_lease: own_lease.into() }
 }
 
 impl Main {
@@ -35,9 +45,21 @@ impl Main {
 
 #[async_trait]
 impl Upstream for Main {
-    async fn join(&self) -> Result<(), String> {
+    async fn join(&self, own_lease: &OwnLease) -> Result<(), String> {
+        self.leases.lock().unwrap().push(lease("a", &own_lease.uid));
         Ok(())
     }
+
+    async fn leases(&self, _store: &str) -> Result<Vec<MainLease>, String> {
+        Ok(self.leases.lock().unwrap().clone())
+    }
+
+    async fn delete_lease(&self, lease: &MainLease) -> Result<(), String> {
+        self.leases.lock().unwrap().retain(|other| other != lease);
+        Ok(())
+    }
+
+    fn stop_renewing(&self) {}
 
     async fn report(&self, resource: &GroupResource, _report: &ServerReport) -> Result<(), String> {
         self.reported.lock().unwrap().insert(resource.clone());
@@ -64,7 +86,9 @@ impl Upstream for Main {
         std::future::pending().await
     }
 
-    async fn leave(&self) {}
+    async fn leave(&self) {
+        self.released.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 #[tokio::test]
@@ -105,4 +129,28 @@ async fn a_report_that_could_not_be_withdrawn_upstream_is_withdrawn_later() {
     server.agreement().withdraw(location).await.unwrap();
     assert!(!main.has("widgets.example.com"));
     assert!(servers_of(&status(&store, WIDGETS).await).is_empty());
+}
+
+#[tokio::test]
+async fn a_lease_upstream_is_deleted_when_the_lease_in_the_own_store_is_gone() {
+    let (store, main) = (store(), Arc::new(Main::default()));
+    let _a = start_with_upstream(&store, "a", "", main.clone()).await;
+    let own = main.leases.lock().unwrap().clone();
+    main.leases.lock().unwrap().push(lease("b", "a lease that is gone"));
+    eventually("the lease of b upstream is deleted", || async { *main.leases.lock().unwrap() == own }).await;
+}
+
+#[tokio::test]
+async fn a_server_releases_its_lease_upstream_only_when_no_write_of_it_can_be_committed() {
+    let releases = |txn: &Txn| {
+        txn.then.iter().any(|it| matches!(it, Mutation::Delete(key) if key.to_string().ends_with("/kube-system/a")))
+    };
+    let store = store();
+    let beneath: Arc<dyn Store> = Mute::to(&store, releases);
+    for (store, released) in [(beneath, 0), (store, 1)] {
+        let main = Arc::new(Main::default());
+        let server = start_with_upstream(&store, "a", "", main.clone()).await;
+        server.leave().await;
+        assert_eq!(main.released.load(Ordering::SeqCst), released);
+    }
 }

@@ -1,19 +1,15 @@
 //! Servers that vote on the version in which they store.
 
 use crate::fixture::*;
-use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
 use restow_apiserver::resource::{Membership, Origin};
 use restow_apiserver::{ApiServer, Changed, Guarantee, ObjectRef};
-use restow_store::{
-    Key, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn, TxnOutcome, Watch,
-    WatchRequest,
-};
+use restow_store::{Key, Store, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const ELECTIONS: &str = "/kube-apiserver.internal.k8s.io/storageversions/";
 const SLICES: &str = "discovery.k8s.io.endpointslices";
@@ -195,48 +191,11 @@ async fn a_server_that_skipped_a_release_writes_nothing_until_the_old_server_has
     assert_eq!(status(&store, "example.com.widgets").await["commonEncodingVersion"], "example.com/v2");
 }
 
-/// A store that never responds to writes of one key, and keeps them.
-struct Mute {
-    store: Arc<dyn Store>,
-    key: &'static str,
-    kept: Mutex<Vec<Txn>>,
-}
-
-#[async_trait]
-impl Store for Mute {
-    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.store.range(request).await
-    }
-
-    async fn ready(&self) -> Result<(), StoreError> {
-        self.store.ready().await
-    }
-
-    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        if txn.when.iter().any(|compare| compare.key.to_string().ends_with(self.key)) {
-            self.kept.lock().unwrap().push(txn);
-            return Err(StoreError::OutcomeUnknown("no answer came".into()));
-        }
-        self.store.txn(txn).await
-    }
-
-    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
-        self.store.watch(request).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.store.compact(revision).await
-    }
-
-    async fn status(&self) -> Result<StoreStatus, StoreError> {
-        self.store.status().await
-    }
-}
-
 #[tokio::test]
 async fn under_the_loose_guarantee_a_write_without_a_response_cannot_commit_after_another_version_is_reported() {
     let store = store();
-    let mute = Arc::new(Mute { store: store.clone(), key: "/lost", kept: Mutex::default() });
+    let writes_it = |txn: &Txn| txn.when.iter().any(|compare| compare.key.to_string().ends_with("/lost"));
+    let mute = Mute::to(&store, writes_it);
     let beneath: Arc<dyn Store> = mute.clone();
     let b = start_voting(&store, "b", builtins("1.30"), Guarantee::Loose).await;
     let a = start_voting(&beneath, "a", builtins("1.31"), Guarantee::Loose).await;

@@ -7,6 +7,7 @@ use super::observe::SinceLastPass;
 use super::paged_list::{crds, crds_watch, objects_watch};
 use super::{Context, MigrationObject, migration_api};
 use crate::api_servers::hash_of;
+use crate::cluster::API_SERVER_LEASES;
 use crate::crd::{self, Crd};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -181,12 +182,7 @@ pub(super) fn watch_cluster(context: &Context, queue: Arc<ReconcileQueue>) -> to
         // ends without that, the next resync notices it.
         let lease_sign =
             |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
-        watches.spawn(inherit(watch_names(
-            leases,
-            "apiserver.kubernetes.io/identity=kube-apiserver",
-            lease_sign,
-            queue,
-        )));
+        watches.spawn(inherit(watch_names(leases, API_SERVER_LEASES, lease_sign, queue)));
         while watches.join_next().await.is_some() {}
     })
 }

@@ -19,7 +19,7 @@ mod two_stores;
 
 pub(crate) use reader::Reader;
 pub(crate) use revision_times::RevisionTimes;
-pub(crate) use two_stores::{Period, ReportedState, check};
+pub(crate) use two_stores::{ReportedState, check};
 
 use crate::world::user::Kind;
 use rand::Rng;

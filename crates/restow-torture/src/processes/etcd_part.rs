@@ -282,17 +282,11 @@ impl<'r> EtcdPart<'r> {
             }
             self.tick("reading", |_| true).await?;
         }
-        let suspensions = self.cluster.process(Host::Aggregated).map(|process| process.suspensions().to_vec());
         let (writes, states) = (self.reader.writes(), self.history().reported());
         let answers = self.revision_times.answers();
-        let found = aggregated::check(&writes, &states, &answers, &suspensions.unwrap_or_default());
-        for (rule, what) in found.broken {
+        for (rule, what) in aggregated::check(&writes, &states, &answers) {
             self.aggregated.violated(rule, what);
         }
-        for late in &found.late {
-            self.aggregated.note(format!("LATE: {late}"));
-        }
-        self.aggregated.count(|counts| counts.late_writes += found.late.len() as u64);
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! A process that is started, killed, suspended and started again. It ends with the run.
 
-use super::aggregated::Period;
 use super::report::ProcessError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -21,10 +20,6 @@ pub(crate) struct ManagedProcess {
     child: Option<Child>,
     /// When a suspended process is resumed.
     resumes: Option<Instant>,
-    /// When it was suspended, since boot.
-    suspended: Option<Duration>,
-    /// All times for which it was suspended.
-    suspensions: Vec<Period>,
     /// When a process that was asked to stop is killed.
     killed_at: Option<Instant>,
     /// When a process that has ended is started again.
@@ -44,16 +39,7 @@ pub(crate) enum Todo {
 
 impl ManagedProcess {
     pub(crate) fn new(name: impl Into<String>, log: PathBuf) -> Self {
-        ManagedProcess {
-            name: name.into(),
-            log,
-            child: None,
-            resumes: None,
-            suspended: None,
-            suspensions: Vec::new(),
-            killed_at: None,
-            starts: Instant::now(),
-        }
+        ManagedProcess { name: name.into(), log, child: None, resumes: None, killed_at: None, starts: Instant::now() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -101,30 +87,20 @@ impl ManagedProcess {
             let _ = child.wait();
         }
         self.resumes = None;
-        self.suspended = None;
         self.killed_at = None;
         self.starts = Instant::now() + pause;
     }
 
     /// Suspends it (SIGSTOP) for a while.
     pub(crate) fn pause_for(&mut self, pause: Duration) {
-        self.suspended.get_or_insert_with(restow_host::since_boot);
         self.signal(Signal::STOP);
         self.resumes = Some(Instant::now() + pause);
     }
 
     /// Resumes it if it is suspended (SIGCONT).
     pub(crate) fn resume(&mut self) {
-        if let Some(from) = self.suspended.take() {
-            self.suspensions.push(Period { from, until: restow_host::since_boot() });
-        }
         self.signal(Signal::CONT);
         self.resumes = None;
-    }
-
-    /// All times for which it was suspended.
-    pub(crate) fn suspensions(&self) -> &[Period] {
-        &self.suspensions
     }
 
     /// Asks it to stop (SIGTERM). It is started again as soon as it has ended.

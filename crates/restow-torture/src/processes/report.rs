@@ -82,9 +82,8 @@ pub struct Counts {
     pub compactions: u64,
     /// Migrations that succeeded.
     pub migrations: u64,
-    /// Writes that were under way for too long and were committed late. On Restow's API servers: writes of the aggregated server that
-    /// was suspended, after its report was collected. On stock API servers: old versions that were written after the server's own time
-    /// limit for the request, and after they were forgotten. Both are known to be possible, and no violation.
+    /// Old versions that a stock API server wrote after its own time limit for the request, and after they were forgotten. That is
+    /// known to be possible, and no violation.
     pub late_writes: u64,
     /// Processes that ended by themselves, and were started again.
     pub unexpected_exits: u64,

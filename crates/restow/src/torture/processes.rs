@@ -289,14 +289,8 @@ fn part_text(part: &Part) -> String {
         counts.unexpected_exits,
     );
     if counts.late_writes > 0 {
-        let words = match part.store {
-            "aggregated" => {
-                "writes were under way when the server was suspended, and came after its report was collected (known)"
-            }
-            _ => {
-                "old versions were written by a stock API server after its own time limit for the request; `restow verify` finds these"
-            }
-        };
+        let words = "old versions were written by a stock API server after its own time limit for the request; \
+            `restow verify` finds these";
         text.push_str(&format!("  {} {words}\n", counts.late_writes));
     }
     for violation in &part.violations {

@@ -84,10 +84,10 @@ impl Reader {
                     self.attempts.entry(token).or_default().push(attempt);
                 }
             }
-            Line::Arrived { transaction, at, writes } => {
+            Line::Arrived { transaction, writes } => {
                 let committed = Period { from: Duration::ZERO, until: Duration::MAX };
                 let writes = writes.into_iter();
-                let attempt = |version| Attempt { version, arrived: at, committed };
+                let attempt = |version| Attempt { version, committed };
                 let attempts = writes.map(|write| (write.token, attempt(write.version))).collect();
                 self.open.insert(transaction, attempts);
             }
@@ -157,9 +157,9 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn arrived(transaction: u64, at: u64, token: &str) -> Line {
+    fn arrived(transaction: u64, token: &str) -> Line {
         let write = RecordedWrite { token: token.to_owned(), version: "v1".to_owned() };
-        Line::Arrived { transaction, at: seconds(at), writes: vec![write] }
+        Line::Arrived { transaction, writes: vec![write] }
     }
 
     fn changed(revision: u64, token: &str) -> Line {
@@ -186,25 +186,25 @@ mod tests {
         let began = |transaction, at| Line::Began { transaction, at: seconds(at) };
         let ended = |transaction, at, outcome| Line::Ended { transaction, at: seconds(at), outcome };
         let reader = read(&[
-            arrived(1, 10, "a"),
+            arrived(1, "a"),
             began(1, 11),
             ended(1, 12, Ending::Refused),
-            arrived(2, 13, "a"),
+            arrived(2, "a"),
             began(2, 14),
             ended(2, 15, Ending::Committed),
-            arrived(3, 16, "b"),
+            arrived(3, "b"),
             began(3, 17),
             changed(1, "a"),
         ]);
-        let attempt = |arrived, from, until| {
+        let attempt = |from, until| {
             let committed = Period { from: seconds(from), until: seconds(until) };
-            Attempt { version: "v1".to_owned(), arrived: seconds(arrived), committed }
+            Attempt { version: "v1".to_owned(), committed }
         };
-        assert_eq!(reader.writes(), [PlantWrite { token: "a".to_owned(), attempts: vec![attempt(13, 14, 15)] }]);
+        assert_eq!(reader.writes(), [PlantWrite { token: "a".to_owned(), attempts: vec![attempt(14, 15)] }]);
         let mut reader = reader;
         reader.take(Line::Started { at: seconds(20) });
         reader.take(changed(2, "b"));
-        assert_eq!(reader.writes()[1].attempts, [attempt(16, 17, 20)], "the process was killed meanwhile");
+        assert_eq!(reader.writes()[1].attempts, [attempt(17, 20)], "the process was killed meanwhile");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) enum Line {
     /// A process has started; the one before has ended.
     Started { at: Duration },
     /// A transaction that writes plants has arrived at the store.
-    Arrived { transaction: u64, at: Duration, writes: Vec<RecordedWrite> },
+    Arrived { transaction: u64, writes: Vec<RecordedWrite> },
     /// The store begins with it.
     Began { transaction: u64, at: Duration },
     /// The store has ended it.

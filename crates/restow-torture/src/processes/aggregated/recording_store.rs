@@ -68,7 +68,7 @@ impl Store for RecordingStore {
             return self.store.txn(txn).await;
         }
         let transaction = self.transactions.fetch_add(1, Ordering::Relaxed);
-        self.record.write(&Line::Arrived { transaction, at: restow_host::since_boot(), writes });
+        self.record.write(&Line::Arrived { transaction, writes });
         // A client that gives up does not take back what is on its way to the store.
         let done = tokio::spawn(record(self.store.clone(), self.record.clone(), transaction, txn)).await;
         done.unwrap_or_else(|error| Err(StoreError::OutcomeUnknown(error.to_string())))

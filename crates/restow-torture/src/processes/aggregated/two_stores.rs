@@ -28,8 +28,6 @@ pub(crate) struct Period {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
     pub(crate) version: String,
-    /// When it arrived at the store. The server has checked before that whether it may write.
-    pub(crate) arrived: Duration,
     /// It was committed in this time, if at all.
     pub(crate) committed: Period,
 }
@@ -42,47 +40,25 @@ pub(crate) struct PlantWrite {
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// What the comparison found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Comparison {
-    /// Broken rules.
-    pub(crate) broken: Vec<(Rule, String)>,
-    /// Writes that were under way when the server was suspended, and were committed after its report was collected. That is possible
-    /// as long as no fence spans both stores.
-    pub(crate) late: Vec<String>,
-}
-
-/// Compares all writes with all reports, oldest first. The server was suspended meanwhile.
-pub(crate) fn check(
-    writes: &[PlantWrite],
-    states: &[ReportedState],
-    answers: &Answers,
-    suspensions: &[Period],
-) -> Comparison {
-    let mut comparison = Comparison::default();
+/// Compares all writes with all reports, oldest first, and returns the rules that were broken.
+pub(crate) fn check(writes: &[PlantWrite], states: &[ReportedState], answers: &Answers) -> Vec<(Rule, String)> {
+    let mut broken = Vec::new();
     for state in states {
         if let (Some(reported), Some(common)) = (&state.reported, &state.common)
             && reported != common
         {
             let words = format!("reported is {reported}, and commonEncodingVersion is {common}");
-            comparison.broken.push((Rule::AgreementIsTrue, format!("revision {}: {words}", state.revision)));
+            broken.push((Rule::AgreementIsTrue, format!("revision {}: {words}", state.revision)));
         }
     }
     for write in writes {
         let findings = write.attempts.iter().map(|attempt| findings(attempt, states, answers));
         // One of the attempts has made it, so the best one counts.
-        let Some(fewest) = findings.min_by_key(Vec::len).filter(|findings| !findings.is_empty()) else { continue };
-        let was_suspended = |attempt: &Attempt| {
-            let during = |period: &Period| attempt.arrived <= period.until && period.until <= attempt.committed.until;
-            suspensions.iter().any(during)
-        };
-        let words = |words: &str| format!("{}: {words}; {:?}", write.token, write.attempts);
-        match write.attempts.iter().any(was_suspended) {
-            true => comparison.late.extend(fewest.iter().map(|(_, what)| words(what))),
-            false => comparison.broken.extend(fewest.iter().map(|(rule, what)| (*rule, words(what)))),
-        }
+        let fewest = findings.min_by_key(Vec::len).unwrap_or_default();
+        let words = |what: &str| format!("{}: {what}; {:?}", write.token, write.attempts);
+        broken.extend(fewest.iter().map(|(rule, what)| (*rule, words(what))));
     }
-    comparison
+    broken
 }
 
 /// Which rules an attempt breaks, if it made the write.
@@ -140,50 +116,42 @@ mod tests {
         ReportedState { revision, reported: version.clone(), common: version }
     }
 
-    fn write(version: &str, arrived: u64, committed: (u64, u64)) -> PlantWrite {
+    fn write(version: &str, committed: (u64, u64)) -> PlantWrite {
         let committed = period(committed.0, committed.1);
-        let attempt = Attempt { version: version.to_owned(), arrived: seconds(arrived), committed };
+        let attempt = Attempt { version: version.to_owned(), committed };
         PlantWrite { token: "t".to_owned(), attempts: vec![attempt] }
     }
 
-    fn rules(writes: &[PlantWrite], suspensions: &[Period]) -> (Vec<Rule>, usize) {
+    fn rules(writes: &[PlantWrite]) -> Vec<Rule> {
         let states = [state(10, Some("v1")), state(20, None), state(30, Some("v2")), state(40, Some("v1"))];
-        let found = check(writes, &states, &answers(), suspensions);
-        (found.broken.into_iter().map(|(rule, _)| rule).collect(), found.late.len())
+        check(writes, &states, &answers()).into_iter().map(|(rule, _)| rule).collect()
     }
 
     #[test]
     fn a_write_while_its_version_is_reported_breaks_no_rule() {
         for committed in [(12, 13), (5, 12), (18, 25), (42, 43)] {
-            assert_eq!(rules(&[write("v1", committed.0, committed)], &[]), (vec![], 0), "{committed:?}");
+            assert_eq!(rules(&[write("v1", committed)]), [], "{committed:?}");
         }
     }
 
     #[test]
     fn a_write_without_a_report_or_in_another_version_than_agreed_on_is_found() {
         use Rule::{AgreementIsTrue, ReportBeforeWrite};
-        assert_eq!(rules(&[write("v1", 1, (2, 8))], &[]), (vec![ReportBeforeWrite], 0));
-        assert_eq!(rules(&[write("v1", 22, (22, 28))], &[]), (vec![ReportBeforeWrite], 0));
-        assert_eq!(rules(&[write("v1", 32, (32, 33))], &[]), (vec![ReportBeforeWrite, AgreementIsTrue], 0));
-    }
-
-    #[test]
-    fn only_a_write_that_was_under_way_when_the_server_was_suspended_is_late() {
-        let sleep = [period(15, 24)];
-        assert_eq!(rules(&[write("v1", 14, (24, 25))], &sleep), (vec![], 1));
-        assert_eq!(rules(&[write("v1", 25, (25, 26))], &sleep), (vec![Rule::ReportBeforeWrite], 0));
+        assert_eq!(rules(&[write("v1", (2, 8))]), [ReportBeforeWrite]);
+        assert_eq!(rules(&[write("v1", (22, 28))]), [ReportBeforeWrite]);
+        assert_eq!(rules(&[write("v1", (32, 33))]), [ReportBeforeWrite, AgreementIsTrue]);
     }
 
     #[test]
     fn an_agreement_on_another_version_than_reported_is_found() {
         let states = [ReportedState { common: Some("v2".to_owned()), ..state(10, Some("v1")) }];
-        assert_eq!(check(&[], &states, &answers(), &[]).broken.len(), 1);
+        assert_eq!(check(&[], &states, &answers()).len(), 1);
     }
 
     #[test]
     fn a_write_is_fine_if_one_of_its_transactions_was() {
-        let (mut twice, fine) = (write("v1", 22, (22, 28)), write("v1", 12, (12, 13)));
+        let (mut twice, fine) = (write("v1", (22, 28)), write("v1", (12, 13)));
         twice.attempts.extend(fine.attempts);
-        assert_eq!(rules(&[twice], &[]), (vec![], 0));
+        assert_eq!(rules(&[twice]), []);
     }
 }
