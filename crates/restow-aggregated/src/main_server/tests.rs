@@ -1,32 +1,46 @@
-//! Lease renewals against a fake main API server that accepts every lease and counts the renewals.
+//! Lease renewals and reports against a fake main API server that accepts every one and counts them.
 
 #![allow(clippy::unwrap_used)]
 
 use super::MainServer;
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
+use restow_api::GroupVersion;
 use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{AgreementConfig, Gates};
+use restow_rules::ServerReport;
 use restow_rules::collect::OwnLease;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(3);
 
-/// A client of a server that accepts every lease, and its count of renewals.
-fn lease_server() -> (kube::Client, Arc<AtomicUsize>) {
-    let renewals = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&renewals);
+/// What a fake main API server has seen.
+#[derive(Default)]
+struct Fake {
+    renewals: AtomicUsize,
+    reports: AtomicUsize,
+    /// Whether the lease that was taken is still there.
+    keeps_lease: AtomicBool,
+}
+
+/// A client of a server that accepts every lease and every report.
+fn fake() -> (kube::Client, Arc<Fake>) {
+    let fake = Arc::new(Fake::default());
+    let seen = Arc::clone(&fake);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let count = Arc::clone(&count);
+        let seen = Arc::clone(&seen);
         async move {
-            let method = request.method().clone();
+            let (method, is_report) = (request.method().clone(), request.uri().path().contains("storageversions"));
             let body = request.into_body().collect_bytes().await.unwrap();
             let (code, body) = match method {
+                Method::GET if is_report => (200, br#"{"metadata":{"name":"example.com.widgets"}}"#.to_vec()),
+                Method::GET if seen.keeps_lease.load(Ordering::SeqCst) => (200, br#"{"metadata":{}}"#.to_vec()),
                 Method::GET => (404, not_found()),
                 Method::PUT => {
+                    let count = if is_report { &seen.reports } else { &seen.renewals };
                     count.fetch_add(1, Ordering::SeqCst);
                     (200, body.to_vec())
                 }
@@ -37,7 +51,11 @@ fn lease_server() -> (kube::Client, Arc<AtomicUsize>) {
             Ok::<_, Infallible>(answer.body(Body::from(body)).unwrap())
         }
     });
-    (kube::Client::new(service, "default"), renewals)
+    (kube::Client::new(service, "default"), fake)
+}
+
+fn own_lease() -> OwnLease {
+    OwnLease { uid: "own".into(), store: "garden".into() }
 }
 
 fn not_found() -> Vec<u8> {
@@ -56,15 +74,29 @@ fn config() -> AgreementConfig {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_joins_again_and_again_has_one_renewal_task() {
-    let (client, renewals) = lease_server();
+    let (client, fake) = fake();
     let main = MainServer::new(client, "garden", &config());
-    let own_lease = OwnLease { uid: "own".into(), store: "garden".into() };
     for _ in 0..5 {
-        main.join(&own_lease).await.unwrap();
+        main.join(&own_lease()).await.unwrap();
     }
     tokio::time::sleep(INTERVAL * 10 + INTERVAL / 2).await;
-    assert_eq!(renewals.load(Ordering::SeqCst), 10, "one lease renewal an interval");
+    assert_eq!(fake.renewals.load(Ordering::SeqCst), 10, "one lease renewal an interval");
     main.leave().await;
     tokio::time::sleep(INTERVAL * 3).await;
-    assert_eq!(renewals.load(Ordering::SeqCst), 10, "none after it has left");
+    assert_eq!(fake.renewals.load(Ordering::SeqCst), 10, "none after it has left");
+}
+
+#[tokio::test]
+async fn a_server_whose_lease_was_replaced_does_not_overwrite_the_report_of_the_next_one() {
+    let (client, fake) = fake();
+    let main = MainServer::new(client, "garden", &config());
+    main.join(&own_lease()).await.unwrap();
+    let version: GroupVersion = "example.com/v1".parse().unwrap();
+    let report = ServerReport::new("garden".parse().unwrap(), version.clone(), [version], []).unwrap();
+    let widgets = "widgets.example.com".parse().unwrap();
+    main.report(&widgets, &report).await.unwrap_err();
+    assert_eq!(fake.reports.load(Ordering::SeqCst), 0);
+    fake.keeps_lease.store(true, Ordering::SeqCst);
+    main.report(&widgets, &report).await.unwrap();
+    assert_eq!(fake.reports.load(Ordering::SeqCst), 1);
 }
