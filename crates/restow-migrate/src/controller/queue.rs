@@ -276,3 +276,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
