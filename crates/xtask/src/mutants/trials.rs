@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How much longer than usual a trial may take, in any case.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(12);
 /// The largest address space of a test, in KiB: some mutants allocate forever.
 const MEMORY: u64 = 8 << 20;
 
@@ -86,7 +86,7 @@ pub(crate) fn look_for(mutant: u32, trials: &[Trial]) -> Result<Option<Found>> {
                 return Ok(Some(found));
             }
         }
-        size *= 4;
+        size *= 2;
         rest = later;
     }
     Ok(None)
@@ -120,7 +120,7 @@ fn first_run(stage: Stage, program: &Path, folder: &Path, name: String, wanted: 
 fn run(trials: &[&Trial], mutant: u32) -> Result<Option<Found>> {
     let [first, ..] = trials else { return Ok(None) };
     let usual: Duration = trials.iter().map(|trial| trial.took).sum();
-    let ran = command(trials, PATIENCE + usual * 10).env("RESTOW_MUTANT", mutant.to_string()).output()?;
+    let ran = command(trials, PATIENCE + usual * 4).env("RESTOW_MUTANT", mutant.to_string()).output()?;
     if ran.status.success() {
         return Ok(None);
     }
