@@ -7,6 +7,8 @@
 mod effects;
 mod events;
 mod failures;
+#[cfg(test)]
+mod fake_api;
 mod in_tree;
 mod leader_election;
 mod metrics;

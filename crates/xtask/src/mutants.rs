@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 /// Look for mutants with the tests and the simulation
 #[derive(clap::Args)]
@@ -28,9 +29,12 @@ pub(crate) struct Args {
     /// Only this many mutants, taken as if by chance
     #[arg(long)]
     sample: Option<usize>,
-    /// How many seeds of the simulation look for what the tests did not find
+    /// How many seeds of the simulation look for mutants, too
     #[arg(long, default_value_t = 0)]
     seeds: u64,
+    /// Leave out tests and seeds that take more seconds than this without a mutant
+    #[arg(long, default_value_t = 60)]
+    slow: u64,
     /// Look again for mutants that were missed
     #[arg(long)]
     again: bool,
@@ -92,7 +96,9 @@ fn look(
     if args.build {
         return Ok(());
     }
-    let trials = trials::all(&built, args.seeds, &copy.join("reached"))?;
+    let trace = copy.join("reached");
+    let wanted = trials::Wanted { seeds: args.seeds, slow: Duration::from_secs(args.slow), trace: &trace };
+    let trials = trials::all(&built, &wanted)?;
     eprintln!("{} tests and seeds", trials.len());
     // A run that is stopped has looked for a sample.
     let mut in_order: Vec<&Mutant> = mutants.iter().collect();

@@ -370,3 +370,6 @@ impl ObjectDecision for Recount<'_> {
         Ok(if counted == *quota { ObjectChange::Keep } else { ObjectChange::Write(counted) })
     }
 }
+
+#[cfg(test)]
+mod tests;

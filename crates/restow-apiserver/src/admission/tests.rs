@@ -384,6 +384,33 @@ async fn quotas_bound_what_pods_and_services_ask_for() {
 }
 
 #[tokio::test]
+async fn a_quota_that_is_made_later_does_not_refuse_updates_that_use_no_more() {
+    let server = server(LoadLimits::default(), None).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "main", "image": "a"}]}});
+    // The account of the pods is made soon after the namespace.
+    while post(&server, pods, &pod).await.0 != 201 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+        "spec": {"hard": {"limits.cpu": "1"}}});
+    assert_eq!(post(&server, "/api/v1/namespaces/default/resourcequotas", &quota).await.0, 201);
+    while !server.handlers.admission.quotas.has_quota("default") {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let mut other = pod.clone();
+    other["metadata"]["name"] = "b".into();
+    let (code, answer, _) = post(&server, pods, &other).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(code == 403 && message.ends_with("must specify limits.cpu for: main"), "{code} {message}");
+    let request = Request::builder().method("PATCH").uri(format!("{pods}/a"));
+    let request = request.header("content-type", "application/merge-patch+json");
+    let patch = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+    assert_eq!(ask(&server, &admin(), request, &patch).await.status(), 200);
+}
+
+#[tokio::test]
 async fn limit_ranges_complete_and_bound_what_pods_and_claims_ask_for() {
     let server = server(LoadLimits::default(), None).await;
     let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": [

@@ -63,3 +63,15 @@ impl AgreementError {
         line
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        let error = AgreementError::Store(StoreError::Unavailable("no leader".into()));
+        assert!(error.chain().starts_with("the store failed: "), "{}", error.chain());
+        assert!(error.chain().ends_with("no leader"), "{}", error.chain());
+    }
+}

@@ -297,3 +297,6 @@ impl Agreement {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,3 +119,36 @@ fn migration(
     };
     object
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::StoredResource;
+    use restow_rules::trigger::EncodingAgreement;
+
+    #[test]
+    fn a_new_migration_names_its_resource_target_agreement_and_attempt() {
+        let hash = StorageVersionHash::new("hash");
+        let seen = ResourceObservation {
+            resource: StoredResource {
+                resource: "widgets.v1.example.com".parse().unwrap(),
+                kind: "Widget".to_owned(),
+                is_namespaced: true,
+                hash: Some(hash.clone()),
+            },
+            agreement: EncodingAgreement::Agreed(hash.clone()),
+            revision: None,
+            by_server: Vec::new(),
+        };
+        let found = migration(&seen, hash.clone(), Some(ResourceVersion::new("12")), 3);
+        let known = known(&found);
+        assert_eq!((known.target, known.agreement_revision), (Some(hash.clone()), Some(ResourceVersion::new("12"))));
+        assert_eq!(found.metadata.generate_name.as_deref(), Some("widgets.example.com-"));
+        let named = &found.spec.resource;
+        assert_eq!([&*named.group, &*named.version, &*named.resource], ["example.com", "v1", "widgets"]);
+        let annotations = found.metadata.annotations.unwrap();
+        assert_eq!(annotations[StorageVersionMigration::ATTEMPT_ANNOTATION], "3");
+        let by_discovery = migration(&seen, hash, None, 1).metadata.annotations.unwrap();
+        assert!(!by_discovery.contains_key(StorageVersionMigration::AGREEMENT_REVISION_ANNOTATION));
+    }
+}

@@ -107,3 +107,52 @@ pub(crate) fn state_reference(resource: &GroupResource, uid: Option<String>) -> 
         ..ObjectReference::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fake_api::FakeApi;
+    use crate::controller::migration_api;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn events_name_the_object_the_reason_and_the_migration() {
+        let api = FakeApi::new(|request| (201, request.body.clone()));
+        let events = api.context().events;
+        let mut migration = MigrationObject::new("m", &migration_api(), Default::default());
+        migration.metadata.uid = Some("u".to_owned());
+        let crd: Crd = serde_json::from_value(json!({
+            "metadata": {"name": "widgets.example.com", "uid": "c"},
+            "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"}, "versions": []},
+        }))
+        .unwrap();
+        let resource = "widgets.example.com".parse().unwrap();
+        let about = vec![crd_reference(&crd), state_reference(&resource, Some("s".to_owned()))];
+        let long = "x".repeat(LONGEST_NOTE + 1);
+        events.publish(EventReason::Failed, &long, about, Some(migration_reference(&migration))).await;
+        let requests = api.requests();
+        assert_eq!(requests.len(), 2);
+        let event = &requests[0].body;
+        assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("MigrationFailed")));
+        assert_eq!(event["note"].as_str().unwrap().len(), LONGEST_NOTE);
+        let regarding = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "name": "widgets.example.com", "uid": "c"});
+        assert_eq!(event["regarding"], regarding);
+        let related = json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+            "name": "m", "uid": "u"});
+        assert_eq!(event["related"], related);
+        let state = json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState",
+            "name": "widgets.example.com", "uid": "s"});
+        assert_eq!(requests[1].body["regarding"], state);
+    }
+
+    #[test]
+    fn failures_and_disagreements_are_warnings() {
+        let said = |reason: EventReason| (reason.reason(), reason.is_warning());
+        assert_eq!(said(EventReason::Started), ("MigrationStarted", false));
+        assert_eq!(said(EventReason::Succeeded), ("MigrationSucceeded", false));
+        assert_eq!(said(EventReason::Failed), ("MigrationFailed", true));
+        assert_eq!(said(EventReason::Trimmed), ("StoredVersionsTrimmed", false));
+        assert_eq!(said(EventReason::Disagreement), ("NoAgreement", true));
+    }
+}

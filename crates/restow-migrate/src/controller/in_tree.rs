@@ -217,3 +217,6 @@ async fn write(context: &Context, migration: &InTreeMigration, status: Value) {
         tokio::time::sleep(backoff.next_delay()).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,6 +168,8 @@ fn holder(lease: &Lease) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::fake_api::{ApiRequest, FakeApi};
+    use serde_json::json;
 
     #[test]
     fn a_term_is_over_when_the_lease_was_not_renewed_in_time() {
@@ -179,5 +181,86 @@ mod tests {
         assert!(term.clone().check().is_err());
         term.renewed(Moment::now(), Duration::from_secs(3600));
         assert!(term.check().is_ok());
+    }
+
+    fn lease(holder: &str) -> serde_json::Value {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": NAME, "namespace": "restow-system", "resourceVersion": "5"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3,
+                "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:01.000000Z"}})
+    }
+
+    fn leases(api: &FakeApi) -> Api<Lease> {
+        Api::namespaced(api.client.clone(), "restow-system")
+    }
+
+    async fn attempt(api: &FakeApi) -> Result<bool, RequestError> {
+        acquire_or_renew(&leases(api), "me", Duration::from_secs(15), &mut LeaseWatch::default()).await
+    }
+
+    #[tokio::test]
+    async fn a_free_lease_is_acquired_an_own_one_renewed_and_another_one_respected() {
+        let holds = |code: u16, found: serde_json::Value| {
+            FakeApi::new(move |request| match request.method.as_str() {
+                "GET" => (code, found.clone()),
+                _ => (200, request.body.clone()),
+            })
+        };
+        let none = holds(404, json!("no such lease"));
+        assert!(attempt(&none).await.unwrap());
+        let created = &none.requests()[1];
+        assert_eq!(created.method, "POST");
+        assert_eq!(created.body["metadata"]["name"], NAME);
+        let spec = |request: &ApiRequest| {
+            let spec = &request.body["spec"];
+            (spec["holderIdentity"].clone(), spec["leaseDurationSeconds"].clone(), spec["leaseTransitions"].clone())
+        };
+        assert_eq!(spec(created), (json!("me"), json!(15), json!(1)));
+        assert_eq!(created.body["spec"]["acquireTime"], created.body["spec"]["renewTime"]);
+
+        let own = holds(200, lease("me"));
+        assert!(attempt(&own).await.unwrap());
+        let renewed = &own.requests()[1];
+        assert_eq!((renewed.method.as_str(), spec(renewed)), ("PUT", (json!("me"), json!(15), json!(3))));
+        assert_eq!(renewed.body["spec"]["acquireTime"], "2026-01-01T00:00:00.000000Z");
+        assert_ne!(renewed.body["spec"]["renewTime"], "2026-01-01T00:00:01.000000Z");
+        assert_eq!(renewed.body["metadata"]["resourceVersion"], "5", "the write fails if the lease has changed");
+
+        let released = holds(200, lease(""));
+        assert!(attempt(&released).await.unwrap());
+        assert_eq!(spec(&released.requests()[1]), (json!("me"), json!(15), json!(4)));
+
+        let other = holds(200, lease("another"));
+        assert!(!attempt(&other).await.unwrap());
+        assert_eq!(other.calls().len(), 1, "nothing is written");
+    }
+
+    #[tokio::test]
+    async fn a_controller_that_is_overtaken_does_not_hold_the_lease() {
+        let refusing = |code: u16| {
+            FakeApi::new(move |request| match request.method.as_str() {
+                "GET" => (200, lease("me")),
+                _ => (code, json!("refused")),
+            })
+        };
+        assert!(!attempt(&refusing(409)).await.unwrap());
+        assert_eq!(attempt(&refusing(500)).await.unwrap_err().code, 500, "unknown, so it may still hold it");
+    }
+
+    #[tokio::test]
+    async fn only_the_holder_releases_the_lease() {
+        for (holder, released) in [("me", true), ("another", false)] {
+            let api = FakeApi::new(move |request| match request.method.as_str() {
+                "GET" => (200, lease(holder)),
+                _ => (200, request.body.clone()),
+            });
+            release(&leases(&api), "me").await.unwrap();
+            let written: Vec<ApiRequest> =
+                api.requests().into_iter().filter(|request| request.method != "GET").collect();
+            assert_eq!(written.len(), usize::from(released), "{holder}");
+            assert!(written.iter().all(|request| request.body["spec"]["holderIdentity"] == ""), "{written:?}");
+        }
+        let none = FakeApi::new(|_| (404, json!("no such lease")));
+        release(&leases(&none), "me").await.unwrap();
     }
 }

@@ -197,4 +197,56 @@ mod tests {
         assert!(!metrics.set_agreement(&resource, None));
         assert!(metrics.set_agreement(&resource, Some("a")));
     }
+
+    #[test]
+    fn a_migration_shows_its_objects_its_rate_and_the_time_left() {
+        let metrics = Metrics::default();
+        let resource: GroupResource = "widgets.example.com".parse().unwrap();
+        let value = |name: &str| {
+            let text = metrics.text();
+            let line = text.lines().find(|line| line.starts_with(name)).map(|line| line.rsplit(' ').next().unwrap());
+            line.map(|value| value.parse::<f64>().unwrap())
+        };
+        let mut progress = Progress::default();
+        (progress.pass, progress.done_in_pass, progress.total_in_pass) = (1, 20, 100);
+        (progress.concurrency, progress.overloads) = (7, 3);
+        progress.counts = restow_api::migration::MigrationCounts {
+            seen: 100,
+            rewritten: 11,
+            skipped: 5,
+            failed: 4,
+            remaining: Some(80),
+        };
+        metrics.progressed(&resource, &progress, None);
+        for (state, count) in
+            [("seen", 100.0), ("rewritten", 11.0), ("skipped", 5.0), ("failed", 4.0), ("remaining", 80.0)]
+        {
+            let name = format!("restow_migration_objects{{resource=\"widgets.example.com\",state=\"{state}\"}}");
+            assert_eq!(value(&name), Some(count), "{state}");
+        }
+        assert_eq!(value("restow_migration_objects_per_second{"), None, "not known yet");
+        metrics.progressed(&resource, &progress, Some(10.0));
+        assert_eq!(value("restow_migration_objects_per_second{"), Some(10.0));
+        assert_eq!(value("restow_migration_time_left_seconds{"), Some(8.0));
+        assert_eq!(value("restow_migration_in_flight_limit{"), Some(7.0));
+        assert_eq!(value("restow_migration_overloads{"), Some(3.0));
+        metrics.ended(&resource, "Succeeded", &progress, Duration::from_secs(50));
+        assert_eq!(value("restow_migration_objects_per_second{"), Some(2.0), "on average");
+        assert_eq!(value("restow_migration_time_left_seconds{"), Some(0.0));
+        assert_eq!(value("restow_migration_in_flight_limit{"), Some(0.0));
+        assert_eq!(value("restow_migrations_total{"), Some(1.0));
+    }
+
+    #[test]
+    fn a_resource_that_is_gone_has_no_metrics() {
+        let metrics = Metrics::default();
+        let resource: GroupResource = "widgets.example.com".parse().unwrap();
+        metrics.set_agreement(&resource, Some("a"));
+        metrics.set_unmigrated_since(&resource, Some(Timestamp::from_second(77).unwrap()));
+        assert!(metrics.text().contains("restow_unmigrated_since_seconds{resource=\"widgets.example.com\"} 77"));
+        metrics.set_leading(true);
+        assert!(metrics.text().contains("restow_leading 1"));
+        metrics.forget(&resource);
+        assert!(!metrics.text().contains("widgets.example.com"), "{}", metrics.text());
+    }
 }

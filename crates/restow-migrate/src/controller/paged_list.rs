@@ -106,3 +106,89 @@ fn slim(crd: &mut Crd) {
         annotations.retain(|key, _| KEPT.contains(&key.as_str()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fake_api::{ApiRequest, FakeApi};
+    use serde_json::{Value, json};
+
+    const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+    fn crd(name: &str) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name, "managedFields": [{"manager": "m"}], "annotations": {
+                PAUSED_ANNOTATION: "true", MIGRATING_ANNOTATION: "x", "kubectl.kubernetes.io/last-applied": "large"}},
+            "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"}, "versions": []},
+        })
+    }
+
+    fn list(names: &[&str], token: &str) -> Value {
+        let items: Vec<Value> = names.iter().map(|name| crd(name)).collect();
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
+            "metadata": {"resourceVersion": "5", "continue": token}, "items": items})
+    }
+
+    fn names(found: &[Crd]) -> Vec<&str> {
+        found.iter().filter_map(|crd| crd.metadata.name.as_deref()).collect()
+    }
+
+    fn token(request: &ApiRequest) -> Option<&str> {
+        request.path.split_once("continue=").map(|(_, token)| token)
+    }
+
+    #[tokio::test]
+    async fn crds_are_listed_in_pages_without_what_is_large() {
+        let api = FakeApi::new(|request| match token(request) {
+            None => (200, list(&["a", "b"], "next")),
+            Some(_) => (200, list(&["c"], "")),
+        });
+        let found = all_crds(&api.context()).await.unwrap();
+        assert_eq!(names(&found), ["a", "b", "c"]);
+        let calls = api.calls();
+        assert!(calls.len() == 2 && calls.iter().all(|call| call.contains("limit=4")), "{calls:?}");
+        let metadata = &found[2].metadata;
+        assert_eq!(metadata.managed_fields, None);
+        let annotations: Vec<&String> = metadata.annotations.as_ref().unwrap().keys().collect();
+        assert_eq!(annotations, [MIGRATING_ANNOTATION, PAUSED_ANNOTATION]);
+    }
+
+    #[tokio::test]
+    async fn a_list_begins_again_if_its_continue_token_expires_but_not_forever() {
+        let expired = std::sync::atomic::AtomicU32::new(0);
+        let api = FakeApi::new(move |request| match token(request) {
+            None => (200, list(&["a"], "next")),
+            Some(_) if expired.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 => (410, json!("expired")),
+            Some(_) => (200, list(&["b"], "")),
+        });
+        let found = all_crds(&api.context()).await.unwrap();
+        assert_eq!(names(&found), ["a", "b"], "the first page counts once");
+        let always = FakeApi::new(|request| match token(request) {
+            None => (200, list(&["a"], "next")),
+            Some(_) => (410, json!("expired")),
+        });
+        assert_eq!(all_crds(&always.context()).await.unwrap_err().code, 410);
+        assert_eq!(always.calls().len(), 2 * (1 + MOST_RESTARTS as usize));
+        let unavailable = FakeApi::new(|_| (410, json!("the first page cannot expire")));
+        assert_eq!(all_crds(&unavailable.context()).await.unwrap_err().code, 410);
+        assert_eq!(unavailable.calls().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn few_crds_are_read_one_by_one_and_many_are_listed() {
+        let api = FakeApi::new(|request| match request.path.strip_prefix(CRDS) {
+            Some(path) if path.starts_with('?') => (200, list(&["a"], "")),
+            Some(path) => (200, crd(&path[1..])),
+            None => (500, json!("unexpected")),
+        });
+        let resources = |count: usize| -> BTreeSet<GroupResource> {
+            (0..count).map(|number| format!("w{number}.example.com").parse().unwrap()).collect()
+        };
+        let found = crds_of(&api.context(), &resources(READ_ONE_BY_ONE)).await.unwrap();
+        assert_eq!((api.calls().len(), found.len()), (READ_ONE_BY_ONE, READ_ONE_BY_ONE));
+        assert!(found.iter().all(|crd| crd.metadata.managed_fields.is_none()));
+        let found = crds_of(&api.context(), &resources(READ_ONE_BY_ONE + 1)).await.unwrap();
+        assert_eq!((api.calls().len(), found.len()), (READ_ONE_BY_ONE + 1, 1));
+    }
+}

@@ -272,3 +272,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,7 @@ fn effective(command: RunControl, windows: &[MaintenanceWindow]) -> RunControl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[tokio::test]
     async fn a_pause_a_stop_and_a_closed_window_end_an_attempt() {
@@ -67,5 +68,19 @@ mod tests {
         let (_sender, control) = watch::channel(RunControl::Run);
         let (passed, _task) = within(vec![closed], control);
         assert_eq!(*passed.borrow(), RunControl::Stop);
+    }
+
+    #[test]
+    fn the_pause_annotation_pauses_unless_it_is_false() {
+        for (annotations, expected) in [
+            (json!({}), false),
+            (json!({"other": "true"}), false),
+            (json!({PAUSED_ANNOTATION: "true"}), true),
+            (json!({PAUSED_ANNOTATION: ""}), true),
+            (json!({PAUSED_ANNOTATION: "false"}), false),
+        ] {
+            let metadata = serde_json::from_value(json!({"annotations": annotations})).unwrap();
+            assert_eq!(is_paused(&metadata), expected, "{annotations}");
+        }
     }
 }

@@ -471,3 +471,6 @@ fn pace(before: Option<&(Progress, Instant)>, now: &Progress) -> Option<f64> {
     let done = now.done_in_pass.saturating_sub(before.done_in_pass);
     Some(done as f64 / at.elapsed().as_secs_f64().max(0.001))
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,3 +72,62 @@ impl EarlierAttempt {
         VerifiedObjects { resource_version: self.objects.resource_version.clone(), except: self.except.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use restow_api::{ResourceVersion, StorageVersionHash};
+    use serde_json::json;
+
+    fn target(hash: &str, revision: Option<&str>) -> MigrationTarget {
+        MigrationTarget { hash: StorageVersionHash::new(hash), revision: revision.map(ResourceVersion::new) }
+    }
+
+    fn objects(definition_generation: i64) -> SettledObjects {
+        SettledObjects { resource_version: "70".to_owned(), definition_generation }
+    }
+
+    #[test]
+    fn an_earlier_attempt_holds_until_another_version_may_have_been_written() {
+        for (revision, recorded, found, expected) in [
+            (None, 3, 3, true),
+            (None, 3, 4, false),
+            (None, 0, 0, false),
+            (Some("9"), 0, 0, true),
+            (Some("9"), 3, 4, true),
+        ] {
+            let target = target("a", revision);
+            let attempt = EarlierAttempt::new(target.clone(), objects(recorded), &[]).unwrap();
+            assert_eq!(attempt.holds_for(&target, found), expected, "{revision:?} {recorded} {found}");
+        }
+        let attempt = EarlierAttempt::new(target("a", Some("9")), objects(3), &[]).unwrap();
+        assert!(!attempt.holds_for(&target("a", Some("10")), 3), "the reports have changed");
+        assert!(!attempt.holds_for(&target("b", Some("9")), 3));
+    }
+
+    #[test]
+    fn objects_that_failed_are_not_verified_and_all_of_them_must_be_known() {
+        let failure = |uid: &str| MigrationFailure { uid: uid.to_owned(), ..MigrationFailure::default() };
+        let attempt = EarlierAttempt::new(target("a", None), objects(3), &[failure("failed")]).unwrap();
+        let verified = attempt.verified();
+        assert!(verified.covers("other", "70") && verified.covers("other", "5"));
+        assert!(!verified.covers("other", "71"), "written since");
+        assert!(!verified.covers("failed", "5") && verified.has_failed("failed") && !verified.has_failed("other"));
+        assert_eq!(EarlierAttempt::new(target("a", None), objects(3), &[failure("failed"), failure("")]), None);
+    }
+
+    #[test]
+    fn the_status_of_a_migration_shows_what_it_has_verified() {
+        let migration = |annotations: serde_json::Value, status: serde_json::Value| -> StorageVersionMigration {
+            serde_json::from_value(json!({"metadata": {"name": "m", "annotations": annotations}, "status": status}))
+                .unwrap()
+        };
+        let annotations = json!({StorageVersionMigration::TARGET_HASH_ANNOTATION: "a"});
+        let settled = json!({"settled": {"resourceVersion": "70", "definitionGeneration": 3}});
+        let found = EarlierAttempt::of(&migration(annotations.clone(), settled.clone()));
+        assert_eq!(found, EarlierAttempt::new(target("a", None), objects(3), &[]));
+        assert!(found.is_some());
+        assert_eq!(EarlierAttempt::of(&migration(annotations, json!({}))), None);
+        assert_eq!(EarlierAttempt::of(&migration(json!({}), settled)), None, "for which version is unknown");
+    }
+}

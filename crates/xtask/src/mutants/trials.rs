@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A test that takes longer without a mutant is left out.
-const SLOW: Duration = Duration::from_secs(60);
+/// How much longer than usual a trial may take, in any case.
+const PATIENCE: Duration = Duration::from_secs(12);
 /// The largest address space of a test, in KiB: some mutants allocate forever.
 const MEMORY: u64 = 8 << 20;
 
@@ -33,6 +33,13 @@ pub(crate) struct Trial {
     reached: BTreeSet<u32>,
 }
 
+impl Trial {
+    /// Trials for which this is equal can run in one process.
+    fn process(&self) -> (&Path, Option<&str>) {
+        (&self.program, (self.stage == Stage::Simulation).then_some(self.name.as_str()))
+    }
+}
+
 /// How a mutant was found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
@@ -40,41 +47,47 @@ pub(crate) struct Found {
     pub(crate) by: String,
 }
 
-/// All trials that pass without a mutant, the quickest first, tests before seeds.
-pub(crate) fn all(built: &Built, seeds: u64, trace: &Path) -> Result<Vec<Trial>> {
+/// Which trials there are.
+pub(crate) struct Wanted<'a> {
+    /// How many seeds of the simulation.
+    pub(crate) seeds: u64,
+    /// A trial that takes longer without a mutant is left out.
+    pub(crate) slow: Duration,
+    /// A file for what a trial reaches.
+    pub(crate) trace: &'a Path,
+}
+
+/// All trials that pass without a mutant, the quickest first.
+pub(crate) fn all(built: &Built, wanted: &Wanted<'_>) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for program in &built.tests {
         for name in names(&program.path, &program.folder)? {
-            trials.extend(first_run(Stage::Tests, &program.path, &program.folder, name, trace)?);
+            trials.extend(first_run(Stage::Tests, &program.path, &program.folder, name, wanted)?);
         }
     }
-    for seed in built.restow.iter().flat_map(|_| 0..seeds) {
-        let program = built.restow.as_deref().context("restow was built")?;
+    for (program, seed) in built.restow.iter().flat_map(|program| (0..wanted.seeds).map(move |seed| (program, seed))) {
         let folder = program.parent().context("a file has a folder")?;
-        trials.extend(first_run(Stage::Simulation, program, folder, seed.to_string(), trace)?);
+        trials.extend(first_run(Stage::Simulation, program, folder, seed.to_string(), wanted)?);
     }
-    trials.sort_by_key(|trial| (trial.stage, trial.took));
+    trials.sort_by_key(|trial| trial.took);
     Ok(trials)
 }
 
-/// Lets the trials look for one mutant. More and more of them run in one process.
+/// Lets the trials look for one mutant, the quickest first. More and more tests run in one process; a seed runs alone.
 pub(crate) fn look_for(mutant: u32, trials: &[Trial]) -> Result<Option<Found>> {
-    let reaching: Vec<&Trial> = trials.iter().filter(|trial| trial.reached.contains(&mutant)).collect();
-    for stage in [Stage::Tests, Stage::Simulation] {
-        let mut rest: Vec<&Trial> = reaching.iter().copied().filter(|trial| trial.stage == stage).collect();
-        let mut size = if stage == Stage::Tests { 4 } else { 1 };
-        while !rest.is_empty() {
-            let later = rest.split_off(size.min(rest.len()));
-            let mut together: BTreeMap<&Path, Vec<&Trial>> = BTreeMap::new();
-            rest.iter().for_each(|trial| together.entry(&trial.program).or_default().push(trial));
-            for trials in together.values() {
-                if let Some(by) = run(trials, mutant)? {
-                    return Ok(Some(Found { stage, by }));
-                }
+    let mut rest: Vec<&Trial> = trials.iter().filter(|trial| trial.reached.contains(&mutant)).collect();
+    let mut size = 4;
+    while !rest.is_empty() {
+        let later = rest.split_off(size.min(rest.len()));
+        let mut together: BTreeMap<(&Path, Option<&str>), Vec<&Trial>> = BTreeMap::new();
+        rest.iter().for_each(|trial| together.entry(trial.process()).or_default().push(trial));
+        for trials in together.values() {
+            if let Some(found) = run(trials, mutant)? {
+                return Ok(Some(found));
             }
-            size *= if stage == Stage::Tests { 4 } else { 1 };
-            rest = later;
         }
+        size *= 2;
+        rest = later;
     }
     Ok(None)
 }
@@ -87,39 +100,39 @@ fn names(program: &Path, folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Runs a trial without a mutant, and notes which mutants it reaches. `None` if it fails or is slow.
-fn first_run(stage: Stage, program: &Path, folder: &Path, name: String, trace: &Path) -> Result<Option<Trial>> {
-    let _ = fs::remove_file(trace);
+fn first_run(stage: Stage, program: &Path, folder: &Path, name: String, wanted: &Wanted<'_>) -> Result<Option<Trial>> {
+    let _ = fs::remove_file(wanted.trace);
     let (program, folder) = (program.to_owned(), folder.to_owned());
     let mut trial = Trial { stage, program, folder, name, took: Duration::ZERO, reached: BTreeSet::new() };
     let began = Instant::now();
-    let failed = command(&[&trial], SLOW).env("RESTOW_MUTANTS_REACHED", trace).output()?;
+    let failed = command(&[&trial], wanted.slow).env("RESTOW_MUTANTS_REACHED", wanted.trace).output()?;
     trial.took = began.elapsed();
     if !failed.status.success() {
         eprintln!("left out, because it fails or is slow without a mutant: {}", trial.name);
         return Ok(None);
     }
-    let reached = fs::read_to_string(trace).unwrap_or_default();
+    let reached = fs::read_to_string(wanted.trace).unwrap_or_default();
     trial.reached = reached.lines().filter_map(|line| line.parse().ok()).collect();
     Ok(Some(trial))
 }
 
-/// Runs trials of one program in one process. What failed, if something did.
-fn run(trials: &[&Trial], mutant: u32) -> Result<Option<String>> {
+/// Runs trials in one process. What failed, if something did.
+fn run(trials: &[&Trial], mutant: u32) -> Result<Option<Found>> {
+    let [first, ..] = trials else { return Ok(None) };
     let usual: Duration = trials.iter().map(|trial| trial.took).sum();
-    let limit = Duration::from_secs(20) + usual * 10;
-    let mut command = command(trials, limit);
-    let ran = command.env("RESTOW_MUTANT", mutant.to_string()).output()?;
+    let ran = command(trials, PATIENCE + usual * 4).env("RESTOW_MUTANT", mutant.to_string()).output()?;
     if ran.status.success() {
         return Ok(None);
     }
     let printed = String::from_utf8_lossy(&ran.stdout);
     let failed = printed.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-    Ok(Some(match (ran.status.code(), failed, trials) {
+    let by = match (ran.status.code(), failed, first.stage) {
         (Some(124 | 137), _, _) => "a time-out".to_owned(),
-        (_, Some(test), _) => test.to_owned(),
-        (_, None, [trial, ..]) if trial.stage == Stage::Simulation => format!("seed {}", trial.name),
-        _ => "a crash".to_owned(),
-    }))
+        (_, _, Stage::Simulation) => format!("seed {}", first.name),
+        (_, Some(test), Stage::Tests) => test.to_owned(),
+        (_, None, Stage::Tests) => "a crash".to_owned(),
+    };
+    Ok(Some(Found { stage: first.stage, by }))
 }
 
 /// The command that runs these trials, which have the same program, for a limited time.

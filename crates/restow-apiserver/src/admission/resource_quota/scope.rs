@@ -122,11 +122,47 @@ mod tests {
                 true,
             ),
             (select("Unknown", "Exists", &[]), plain.clone(), false),
+            (select("PriorityClass", "NotIn", &["low", "high"]), json!({"priorityClassName": "high"}), false),
+            (select("PriorityClass", "DoesNotExist", &[]), plain.clone(), true),
+            (json!({"scopes": ["PriorityClass"]}), plain.clone(), false),
+            (json!({"scopes": ["Terminating"]}), plain.clone(), false),
+            (json!({"scopes": ["Terminating"]}), json!({"activeDeadlineSeconds": 0}), true),
+            (json!({"scopes": ["Terminating"]}), json!({"activeDeadlineSeconds": -1}), false),
+            (json!({"scopes": ["NotTerminating"]}), plain.clone(), true),
+            (
+                json!({"scopes": ["BestEffort"]}),
+                json!({"containers": [{"resources": {"limits": {"cpu": "0", "memory": 0}}}]}),
+                true,
+            ),
+            (
+                json!({"scopes": ["NotBestEffort"]}),
+                json!({"containers": [{}, {"resources": {"requests": {"memory": "1Mi"}}}]}),
+                true,
+            ),
+            (
+                select("CrossNamespacePodAffinity", "Exists", &[]),
+                json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"podAffinityTerm": {"namespaces": ["other"]}},
+                ]}}}),
+                true,
+            ),
+            (
+                select("CrossNamespacePodAffinity", "Exists", &[]),
+                json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"namespaces": []},
+                ]}}}),
+                false,
+            ),
         ] {
             let found = covers(&object(json!({"spec": quota})), &pods, &object(json!({"spec": pod})));
             assert_eq!(found, expected, "{quota} {pod}");
         }
         let secrets = GroupResource::new("", "secrets").unwrap();
-        assert!(!covers(&object(json!({"spec": {"scopes": ["BestEffort"]}})), &secrets, &object(json!({}))));
+        let (scoped, plain) = (object(json!({"spec": {"scopes": ["BestEffort"]}})), object(json!({"spec": {}})));
+        assert!(!covers(&scoped, &secrets, &object(json!({}))));
+        assert!(covers(&plain, &secrets, &object(json!({}))));
+        let metrics = GroupResource::new("metrics.k8s.io", "pods").unwrap();
+        assert!(!covers(&scoped, &metrics, &object(json!({}))), "not the pods of the core group");
+        assert!(is_scoped(&scoped) && !is_scoped(&plain));
     }
 }

@@ -169,6 +169,22 @@ mod tests {
         assert!(!is_taken_by(&resource("pods"), "requests.storage"));
         assert!(is_taken_by(&resource("pods"), "requests.example.com/gpu"));
         assert!(is_count(&resource("pods"), "count/pods") && !is_count(&resource("pods"), "pods"));
+        assert!(is_count(&resource("configmaps"), "configmaps") && !is_count(&resource("configmaps"), "secrets"));
+        for (name, expected) in [
+            ("cpu", true),
+            ("requests.memory", true),
+            ("limits.cpu", true),
+            ("hugepages-2Mi", true),
+            ("requests.hugepages-2Mi", true),
+            ("example.com/gpu", false),
+            ("secrets", false),
+        ] {
+            assert_eq!(is_taken_by(&resource("pods"), name), expected, "{name}");
+        }
+        assert!(is_taken_by(&resource("services"), "services.nodeports"));
+        assert!(!is_taken_by(&resource("services"), "requests.storage"));
+        assert!(!is_taken_by(&resource("persistentvolumeclaims"), "requests.cpu"));
+        assert!(!is_taken_by(&resource("pods.metrics.k8s.io"), "requests.cpu"), "not the pods of the core group");
     }
 
     #[test]
@@ -200,6 +216,17 @@ mod tests {
             ],
         );
         check("pods", json!({"spec": {"containers": [with("1")]}, "status": {"phase": "Succeeded"}}), &[]);
+        let huge = json!({"limits": {"hugepages-2Mi": "4Mi"}});
+        check(
+            "pods",
+            json!({"spec": {"containers": [{"resources": huge}]}, "status": {"phase": "Running"}}),
+            &[
+                ("hugepages-2Mi", "4194304"),
+                ("limits.hugepages-2Mi", "4194304"),
+                ("pods", "1"),
+                ("requests.hugepages-2Mi", "4194304"),
+            ],
+        );
     }
 
     #[test]
@@ -228,13 +255,18 @@ mod tests {
                 ("requests.storage", "1Gi"),
             ],
         );
+        check(
+            "persistentvolumeclaims",
+            json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}),
+            &[("persistentvolumeclaims", "1"), ("requests.storage", "2Gi")],
+        );
         for (kind, allocates, nodes, balancers) in [
             ("ClusterIP", true, "0", "0"),
-            ("NodePort", true, "2", "0"),
-            ("LoadBalancer", true, "2", "1"),
+            ("NodePort", true, "3", "0"),
+            ("LoadBalancer", true, "3", "1"),
             ("LoadBalancer", false, "1", "1"),
         ] {
-            let ports = json!([{"port": 80, "nodePort": 30080}, {"port": 81}]);
+            let ports = json!([{"port": 80, "nodePort": 30080}, {"port": 81}, {"port": 82, "nodePort": 0}]);
             check(
                 "services",
                 json!({"spec": {"type": kind, "ports": ports, "allocateLoadBalancerNodePorts": allocates}}),

@@ -88,4 +88,27 @@ mod tests {
         recent_writes.forget(&last.key);
         assert_eq!(recent_writes.get(&last.key), None);
     }
+
+    #[test]
+    fn a_key_that_is_not_written_again_is_kept_for_one_more_generation() {
+        let recent_writes = RecentWrites::default();
+        let kept = |name: usize| recent_writes.get(&entry(name, 0).key).is_some();
+        (0..2 * GENERATION).for_each(|name| recent_writes.put(entry(name, 6)));
+        assert!(kept(0) && kept(GENERATION) && kept(2 * GENERATION - 1));
+        recent_writes.put(entry(2 * GENERATION, 6));
+        assert!(!kept(0) && kept(GENERATION) && kept(2 * GENERATION));
+        recent_writes.clear();
+        assert!(!kept(GENERATION) && !kept(2 * GENERATION));
+    }
+
+    #[test]
+    fn a_large_object_is_not_cached_and_replaces_a_small_one() {
+        let recent_writes = RecentWrites::default();
+        let of_size = |size: usize, revision| Entry { value: vec![b'x'; size].into(), ..entry(0, revision) };
+        let largest = of_size(8192, 5);
+        recent_writes.put(largest.clone());
+        assert_eq!(recent_writes.get(&largest.key), Some(largest.clone()));
+        recent_writes.put(of_size(8193, 6));
+        assert_eq!(recent_writes.get(&largest.key), None);
+    }
 }
