@@ -180,7 +180,7 @@ async fn serve_connection<H: Handler>(
         }
     });
     let builder = builder(slot.limits());
-    let mut http_connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut http_connection = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let mut stopping = *stopped.borrow();
     if stopping {
         http_connection.as_mut().graceful_shutdown();
@@ -192,7 +192,7 @@ async fn serve_connection<H: Handler>(
                 if let Err(error) = outcome {
                     tracing::debug!(error, address = %slot.connection().address(), "connection ended with an error");
                 }
-                return;
+                return slot.upgrades_ended().await;
             }
             decision = slot.close_decision(until) => match decision {
                 CloseDecision::KeepUntil(later) => until = later,
