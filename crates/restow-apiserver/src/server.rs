@@ -3,6 +3,7 @@
 mod post_start;
 
 use crate::admission::Admission;
+use crate::aggregator::{Aggregator, AggregatorConfig};
 use crate::audit::AuditLog;
 use crate::auth::{Access, AccessConfig, AuthorizationMode};
 use crate::builtin::write_hooks;
@@ -10,7 +11,7 @@ use crate::controllers::{self, KubernetesService};
 use crate::core::Core;
 use crate::crd::CustomResources;
 use crate::discovery::ShowHashes;
-use crate::discovery::documents::Documents;
+use crate::discovery::documents::{Documents, Sources};
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::FairQueue;
 use crate::flow_control::limits::{InFlight, LoadLimits};
@@ -47,6 +48,7 @@ pub struct ApiServer {
     audit: Option<Arc<AuditLog>>,
     gates: Gates,
     service: Arc<KubernetesService>,
+    aggregator: Arc<Aggregator>,
 }
 
 /// The configuration of a server.
@@ -71,6 +73,8 @@ pub struct ServerConfig {
     pub agreement: AgreementConfig,
     /// The CA certificates of the servers in PEM. They are published in every namespace.
     pub root_ca: Option<String>,
+    /// How this server appears to the API servers behind it.
+    pub aggregator: AggregatorConfig,
 }
 
 impl ServerConfig {
@@ -90,6 +94,7 @@ impl ServerConfig {
             agreement: AgreementConfig::new(identity, address.ip().to_string(), &gates),
             gates,
             root_ca: None,
+            aggregator: AggregatorConfig::default(),
         }
     }
 }
@@ -126,6 +131,7 @@ impl ApiServer {
             write_hooks: write_hooks(&core, &agreement),
             deletes_unreadable: config.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion),
         });
+        let aggregator = Arc::new(Aggregator::new(core.clone(), agreement.clone(), config.aggregator));
         let service = KubernetesService { core: core.clone(), agreement: agreement.clone(), address: config.address };
         let service = Arc::new(service);
         let server = Arc::new(ApiServer {
@@ -141,6 +147,7 @@ impl ApiServer {
             audit: config.audit,
             gates: config.gates,
             service: service.clone(),
+            aggregator: aggregator.clone(),
         });
         access.start().await?;
         admission.start().await?;
@@ -148,7 +155,9 @@ impl ApiServer {
         agreement.start(&core).await.map_err(|error| ApiError::Internal(error.chain()))?;
         custom.start().await?;
         agreement.all_resources_announced();
-        core.spawn(post_start::start(PostStart { core: core.clone(), agreement, namespaces, access, service }));
+        aggregator.start();
+        let hooks = PostStart { core: core.clone(), agreement, namespaces, access, service, aggregator };
+        core.spawn(post_start::start(hooks));
         core.spawn(compaction::compact_regularly(core.objects().store().clone()));
         core.spawn(controllers::empty_namespaces(handlers.clone()));
         core.spawn(controllers::collect_garbage(handlers));
@@ -200,6 +209,17 @@ impl ApiServer {
 
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
+    }
+
+    /// The servers behind this one.
+    pub(crate) fn aggregator(&self) -> &Aggregator {
+        &self.aggregator
+    }
+
+    /// What the documents of discovery are made from.
+    pub(crate) fn document_sources(&self) -> Sources {
+        let registry = self.registry();
+        Sources { aggregation: self.aggregator.aggregation(&registry), registry }
     }
 
     pub(crate) fn documents(&self) -> &Documents {

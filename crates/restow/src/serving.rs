@@ -8,7 +8,9 @@ use restow_apiserver::audit::{AuditConfig, AuditLog};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::resource::registry::Registry;
-use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Gates, LoadLimits, ServerConfig};
+use restow_apiserver::{
+    AccessConfig, AggregatorConfig, AgreementConfig, ApiServer, AuthorizationMode, Gates, LoadLimits, ServerConfig,
+};
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_auth::service_account::{TokenOptions, Tokens};
 use restow_store::Store;
@@ -163,7 +165,20 @@ pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::R
     let access = AccessConfig { authenticators, authorization: AuthorizationMode::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
     let address = options.advertised(address);
-    let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement, root_ca };
+    let aggregator = AggregatorConfig::default();
+    let config = ServerConfig {
+        store,
+        registry,
+        release,
+        address,
+        access,
+        limits,
+        audit,
+        gates,
+        agreement,
+        root_ca,
+        aggregator,
+    };
     Ok(ApiServer::new(config).await?)
 }
 

@@ -20,7 +20,7 @@ pub type InProcessBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 /// request's body at once.
 pub async fn call<B>(server: &ApiServer, request: Request<B>, user: User) -> Response<InProcessBody>
 where
-    B: hyper::body::Body<Data = Bytes>,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let certificate = ClientCertificate { user: Some(user), not_before: Timestamp::MIN, not_after: Timestamp::MAX };
