@@ -6,8 +6,10 @@
 
 mod api_service;
 mod api_services;
+mod authentication_config_map;
 mod availability;
 mod backend;
+mod config;
 mod connections;
 mod fetch;
 mod identity_headers;
@@ -20,6 +22,7 @@ mod worker;
 
 pub(crate) use api_services::KnownApiService;
 pub(crate) use backend::BackendError;
+pub use config::{AggregatorConfig, RequestHeaderConfig};
 pub(crate) use proxy::{Origin, ProxiedBody, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};
 
@@ -40,13 +43,6 @@ use restow_api::GroupVersion;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
-
-/// How this server appears to the servers behind it.
-#[derive(Clone, Debug, Default)]
-pub struct AggregatorConfig {
-    /// The certificate by which the servers behind this one know that it may name users in headers.
-    pub proxy_client_certificate: Option<ProxyClientCertificate>,
-}
 
 /// The group-versions of other servers, with what they said last.
 type Discovered = BTreeMap<GroupVersion, AggregatedVersion>;

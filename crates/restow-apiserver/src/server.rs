@@ -21,6 +21,7 @@ use crate::metrics::{MeasuredStore, Metrics};
 use crate::namespaces::Namespaces;
 use crate::release::Release;
 use crate::resource::registry::Registry;
+use crate::serving::authority::CertificateAuthority;
 use crate::storage::object_store::ObjectStore;
 use crate::storage::watch_cache::WatchCache;
 use crate::storage::{compaction, format_mark};
@@ -49,6 +50,30 @@ pub struct ApiServer {
     gates: Gates,
     service: Arc<KubernetesService>,
     aggregator: Arc<Aggregator>,
+    authorities: ClientAuthorities,
+}
+
+/// Who issues the certificates of clients.
+#[derive(Default)]
+pub(crate) struct ClientAuthorities {
+    /// Those of users; `None` for everyone whom the TLS configuration of the listener accepts.
+    pub(crate) users: Option<CertificateAuthority>,
+    /// Those of front proxies.
+    pub(crate) front_proxies: Option<CertificateAuthority>,
+}
+
+impl ClientAuthorities {
+    /// Where front proxies are trusted, their certificates must not be taken for those of users.
+    fn of(config: &AggregatorConfig) -> Result<Self, ApiError> {
+        let Some(trusted) = &config.request_header else { return Ok(ClientAuthorities::default()) };
+        let read = |pem: &str| CertificateAuthority::read(pem).map_err(|error| ApiError::Internal(error.to_string()));
+        let users = config.client_ca.as_deref().map(read).transpose()?;
+        let front_proxies = Some(read(&trusted.ca)?);
+        match users {
+            Some(users) => Ok(ClientAuthorities { users: Some(users), front_proxies }),
+            None => Err(ApiError::Internal("front proxies are trusted, but the CA of users is not known".into())),
+        }
+    }
 }
 
 /// The configuration of a server.
@@ -117,11 +142,14 @@ impl ApiServer {
         let agreement = Arc::new(agreement);
         let core = Arc::new(Core::new(objects, watch_cache, config.registry));
         core.spawn(following);
-        let access = Arc::new(Access::new(core.clone(), agreement.clone(), config.access));
+        let authorities = ClientAuthorities::of(&config.aggregator)?;
+        let request_headers = config.aggregator.request_header.as_ref().map(|trusted| trusted.headers.clone());
+        let access = Arc::new(Access::new(core.clone(), agreement.clone(), config.access, request_headers));
         let namespaces = Arc::new(Namespaces::new(core.clone(), access.clone(), config.root_ca));
         let services: Arc<dyn ServiceResolver> = Arc::new(Services(core.clone()));
         let admission = Arc::new(Admission::new(core.clone(), access.clone(), namespaces.clone(), services.clone()));
         let custom = Arc::new(CustomResources::new(core.clone(), agreement.clone(), services));
+        let aggregator = Arc::new(Aggregator::new(core.clone(), agreement.clone(), config.aggregator));
         let handlers = Arc::new(Handlers {
             core: core.clone(),
             access: access.clone(),
@@ -131,7 +159,6 @@ impl ApiServer {
             write_hooks: write_hooks(&core, &agreement),
             deletes_unreadable: config.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion),
         });
-        let aggregator = Arc::new(Aggregator::new(core.clone(), agreement.clone(), config.aggregator));
         let service = KubernetesService { core: core.clone(), agreement: agreement.clone(), address: config.address };
         let service = Arc::new(service);
         let server = Arc::new(ApiServer {
@@ -148,6 +175,7 @@ impl ApiServer {
             gates: config.gates,
             service: service.clone(),
             aggregator: aggregator.clone(),
+            authorities,
         });
         access.start().await?;
         admission.start().await?;
@@ -209,6 +237,11 @@ impl ApiServer {
 
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
+    }
+
+    /// Who issues the certificates of clients.
+    pub(crate) fn authorities(&self) -> &ClientAuthorities {
+        &self.authorities
     }
 
     /// The servers behind this one.

@@ -4,6 +4,7 @@
 //! clients that send nothing: a connection must bring a request in time, is closed when it idles, and counts against a
 //! limit for its address until its client has shown credentials (`slots`). Requests are not interpreted here.
 
+pub(crate) mod authority;
 mod body;
 mod host;
 pub mod pki;

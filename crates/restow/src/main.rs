@@ -1,5 +1,6 @@
 //! The `restow` command: parses arguments, sets up logging, and runs a command. Each command has its own module.
 
+mod aggregator_args;
 mod agreement_args;
 mod auth_files;
 mod bench;

@@ -153,19 +153,19 @@ pub(crate) struct Setup<'a> {
     pub(crate) gates: Gates,
     pub(crate) agreement: AgreementConfig,
     pub(crate) root_ca: Option<String>,
+    pub(crate) aggregator: AggregatorConfig,
     pub(crate) options: &'a ServingArgs,
 }
 
 /// A server of the built-in resources of a release.
 pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::Result<Arc<ApiServer>> {
-    let Setup { release, address, authenticators, gates, agreement, root_ca, options } = setup;
+    let Setup { release, address, authenticators, gates, agreement, root_ca, aggregator, options } = setup;
     let runtime_config = agreement_args::with_gates(options.runtime_config.clone(), &gates)?;
     let resources = builtin::resources(release, &runtime_config);
     let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: AuthorizationMode::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
     let address = options.advertised(address);
-    let aggregator = AggregatorConfig::default();
     let config = ServerConfig {
         store,
         registry,

@@ -72,7 +72,7 @@ pub(super) fn timeout(target: &RequestTarget, requested: Duration) -> Duration {
 pub(super) async fn handle<B>(
     server: &ApiServer,
     proxied: Proxied<'_>,
-    request: Request<B>,
+    mut request: Request<B>,
     permit: &mut Option<InFlightPermit>,
     record: &RequestRecord,
 ) -> Response<Body>
@@ -80,6 +80,7 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    server.access().remove_request_headers(request.headers_mut());
     let origin = Origin { user: proxied.user, address: proxied.peer.address, audit_id: record.audit_id() };
     let outcome = match proxied.service.available() {
         Err(error) => Err(error),

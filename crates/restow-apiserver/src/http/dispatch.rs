@@ -196,7 +196,7 @@ where
         // A connection of the reserve is for one response only, so that nobody can occupy the reserve.
         reserved.close();
     }
-    let user = server.access().authenticate(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
+    let user = server.access().authenticate(&peer.certificates, request.headers(), request.uri().path())?;
     record.set_user(&user, None);
     if let Some(connection) = connection.filter(|_| user.name != ANONYMOUS) {
         connection.set_authenticated();

@@ -35,6 +35,7 @@ pub(crate) async fn start(hooks: PostStart) {
             result => {
                 if result.is_ok() {
                     hooks.core.spawn(publish_servers(hooks.service.clone()));
+                    hooks.core.spawn(hooks.aggregator.clone().keep_authentication_published());
                 }
                 hooks.core.startup().finish(result);
                 return;
@@ -50,6 +51,7 @@ impl PostStart {
         self.namespaces.create_system_namespaces().await?;
         allocation::repair(&self.core).await?;
         self.access.reconcile_default_policy().await?;
+        self.aggregator.publish_authentication().await?;
         self.aggregator.register().await
     }
 }

@@ -15,20 +15,25 @@ use restow_apiserver::resource::Resource;
 use restow_apiserver::resource::registry::Registry;
 use restow_apiserver::serving::pki::{CertificateAndKey, tls_config};
 use restow_apiserver::{
-    AgreementConfig, ApiServer, AuthorizationMode, InProcessBody, ProxyClientCertificate, ServerConfig, call,
+    AgreementConfig, ApiServer, InProcessBody, ProxyClientCertificate, RequestHeaderConfig, ServerConfig, call,
 };
 use restow_auth::User;
-use restow_auth::authenticate::AnonymousAccess;
+use restow_auth::authenticate::RequestHeaders;
 use restow_store::Store;
 use restow_store::conformance::ModelStore;
 pub(crate) use restow_testkit::eventually_some as eventually;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const NAMESPACE: &str = "garden";
@@ -53,8 +58,16 @@ impl Authority {
 
     /// A certificate of this subject, with these DNS names.
     pub(crate) fn issue(&self, subject: &str, names: &[&str]) -> CertificateAndKey {
+        self.issue_in(subject, &[], names)
+    }
+
+    /// The same, with these organizations.
+    pub(crate) fn issue_in(&self, subject: &str, groups: &[&str], names: &[&str]) -> CertificateAndKey {
         let mut params = CertificateParams::new(names.iter().map(|name| name.to_string()).collect::<Vec<_>>()).unwrap();
         params.distinguished_name.push(DnType::CommonName, subject);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
         CertificateAndKey { certificate: params.signed_by(&key, &self.issuer).unwrap().pem(), key: key.serialize_pem() }
@@ -70,6 +83,18 @@ pub(crate) struct Authorities {
 impl Authorities {
     pub(crate) fn new() -> Self {
         Authorities { servers: Authority::new("servers"), proxies: Authority::new("proxies") }
+    }
+
+    /// Makes a server trust the front proxies of this test.
+    fn trust(&self, config: &mut ServerConfig) {
+        config.aggregator.client_ca = Some(self.servers.pem.clone());
+        let headers = RequestHeaders { allowed_names: vec!["front-proxy-client".into()], ..RequestHeaders::default() };
+        config.aggregator.request_header = Some(RequestHeaderConfig { ca: self.proxies.pem.clone(), headers });
+    }
+
+    /// TLS of a server, for users and front proxies.
+    pub(crate) fn tls(&self) -> Arc<rustls::ServerConfig> {
+        tls_config(&self.server(), &format!("{}{}", self.servers.pem, self.proxies.pem)).unwrap()
     }
 
     fn server(&self) -> CertificateAndKey {
@@ -99,6 +124,7 @@ impl Main {
         let identity = authorities.proxies.issue("front-proxy-client", &[]);
         config.aggregator.proxy_client_certificate =
             Some(ProxyClientCertificate { certificate: identity.certificate, key: identity.key });
+        authorities.trust(&mut config);
         let server = ApiServer::new(config).await.unwrap();
         server.ready().await.unwrap();
         Main { server }
@@ -222,11 +248,11 @@ impl Backend {
         let address = listener.local_addr().unwrap();
         let mut config = ServerConfig::new(store.clone(), Registry::new([plants]), address);
         config.agreement.identity = AgreementConfig::identity_of(&["garden", &restow_host::uuid().to_string()]);
-        config.access.authorization = AuthorizationMode::AllowAll;
-        config.access.authenticators.anonymous = AnonymousAccess::Everywhere;
+        // Only members of system:masters have access, and only the main server can name them.
+        authorities.trust(&mut config);
         let server = ApiServer::new(config).await.unwrap();
         server.ready().await.unwrap();
-        let tls = tls_config(&authorities.server(), &authorities.proxies.pem).unwrap();
+        let tls = authorities.tls();
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let task = tokio::spawn(async move {
@@ -281,6 +307,56 @@ impl Drop for Backend {
 /// Listens on this port, which an earlier server may have had.
 async fn listen(port: u16) -> TcpListener {
     eventually("the port is free", async || TcpListener::bind(("127.0.0.1", port)).await.ok()).await
+}
+
+/// A TLS connection to a server, with this certificate of the client.
+pub(crate) async fn connect(
+    authorities: &Authorities,
+    own: &CertificateAndKey,
+    address: SocketAddr,
+) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authorities.servers.pem.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let config = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc")).unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// Reads the head of a response.
+pub(crate) async fn read_head(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read_exact(&mut byte)).await;
+        read.expect("the head of the response arrives").unwrap();
+        head.extend(byte);
+    }
+    String::from_utf8(head).unwrap().to_lowercase()
+}
+
+/// The main server on a socket, until this is dropped.
+pub(crate) struct Listening {
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+    pub(crate) task: tokio::task::JoinHandle<()>,
+}
+
+impl Listening {
+    pub(crate) async fn start(main: &Main, authorities: &Authorities) -> Self {
+        let listener = listen(0).await;
+        let address = listener.local_addr().unwrap();
+        let (stop, server, tls) = (CancellationToken::new(), main.server.clone(), authorities.tls());
+        let stopped = stop.clone().cancelled_owned();
+        let task = tokio::spawn(async move { restow_apiserver::serve(server, listener, tls, stopped).await });
+        Listening { address, stop, task }
+    }
 }
 
 /// A response with JSON.

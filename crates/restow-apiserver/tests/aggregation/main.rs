@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fixture;
+mod front_proxy;
 mod garden;
 mod local;
 mod proxy;

@@ -1,25 +1,17 @@
 //! What the server behind an APIService sees of a request, and what its client sees of the response.
 
-use crate::fixture::{Authorities, Backend, Main, admin, json_response, store};
+use crate::fixture::{Authorities, Backend, Listening, Main, admin, connect, json_response, read_head, store};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use restow_apiserver::serving::pki::Pki;
 use restow_auth::User;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 const API_SERVICE: &str = "v1.echo.example";
 
@@ -64,9 +56,12 @@ async fn echo(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 async fn start() -> (Main, Backend) {
-    let authorities = Authorities::new();
-    let main = Main::start(&store(), &authorities).await;
-    let backend = Backend::answering(&authorities, echo).await;
+    start_with(&Authorities::new()).await
+}
+
+async fn start_with(authorities: &Authorities) -> (Main, Backend) {
+    let main = Main::start(&store(), authorities).await;
+    let backend = Backend::answering(authorities, echo).await;
     main.create_service(&[backend.address]).await;
     main.create_api_service("echo.example", "v1", &authorities.servers.pem).await;
     main.wait_for_condition(API_SERVICE, "True", "Passed").await;
@@ -132,56 +127,25 @@ async fn a_redirect_to_another_server_is_refused() {
     assert_eq!(text, "the backend attempted to redirect this request, which is not permitted\n");
 }
 
-/// A connection of the administrator.
-async fn connect(pki: &Pki, address: SocketAddr) -> TlsStream<TcpStream> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pki.ca.as_bytes()) {
-        roots.add(certificate.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let chain = CertificateDer::pem_slice_iter(pki.admin.certificate.as_bytes()).map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_slice(pki.admin.key.as_bytes()).unwrap();
-    let config = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
-    let stream = TcpStream::connect(address).await.unwrap();
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgraded_connection_is_a_tunnel() {
-    let (main, _backend) = start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let pki = Pki::open(folder.path(), &[address.ip()]).unwrap();
-    let (tls, server) = (pki.tls().unwrap(), main.server.clone());
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(async move {
-        let stopped = async {
-            let _ = stopped.await;
-        };
-        restow_apiserver::serve(server, listener, tls, stopped).await;
-    });
-    let mut stream = connect(&pki, address).await;
+    let authorities = Authorities::new();
+    let (main, _backend) = start_with(&authorities).await;
+    let listening = Listening::start(&main, &authorities).await;
+    let own = authorities.servers.issue_in("admin", &["system:masters"], &[]);
+    let mut stream = connect(&authorities, &own, listening.address).await;
     let head = "GET /apis/echo.example/v1/tunnel HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: words\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut response = Vec::new();
-    while !response.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        let read = tokio::time::timeout(Duration::from_secs(20), stream.read_exact(&mut byte)).await;
-        read.expect("the head of the response arrives").unwrap();
-        response.extend(byte);
-    }
-    let response = String::from_utf8(response).unwrap().to_lowercase();
+    let response = read_head(&mut stream).await;
     assert!(response.starts_with("http/1.1 101 ") && response.contains("upgrade: words"), "{response}");
     stream.write_all(b"abcd").await.unwrap();
     let mut word = [0; 4];
     let read = tokio::time::timeout(Duration::from_secs(20), stream.read_exact(&mut word)).await;
     read.expect("the tunnel answers").unwrap();
     assert_eq!(&word, b"dcba");
-    stop.send(()).unwrap();
-    tokio::time::timeout(Duration::from_secs(20), serving).await.expect("a tunnel does not keep the server").unwrap();
+    listening.stop.cancel();
+    let stopped = tokio::time::timeout(Duration::from_secs(20), listening.task).await;
+    stopped.expect("a tunnel does not keep the server").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,8 +18,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MALLORY: &str = "mallory";
 
 fn mallory() -> Peer {
-    let certificate = Some(Ok(ClientCertificate::of(User::named(MALLORY))));
-    Peer { address: IpAddr::from([127, 0, 0, 1]), certificate }
+    Peer { address: IpAddr::from([127, 0, 0, 1]), certificates: certificates(User::named(MALLORY)) }
 }
 
 /// A server on which Mallory may do everything, without being an administrator.
