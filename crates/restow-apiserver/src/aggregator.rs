@@ -11,6 +11,7 @@ mod availability;
 mod backend;
 mod config;
 mod connections;
+mod contents;
 mod fetch;
 mod identity_headers;
 mod leadership;
@@ -23,6 +24,7 @@ mod worker;
 pub(crate) use api_services::KnownApiService;
 pub(crate) use backend::BackendError;
 pub use config::{AggregatorConfig, RequestHeaderConfig};
+pub(crate) use contents::AggregatedResources;
 pub(crate) use proxy::{Origin, ProxiedBody, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};
 

@@ -156,6 +156,7 @@ impl ApiServer {
             namespaces: namespaces.clone(),
             admission: admission.clone(),
             agreement: agreement.clone(),
+            aggregator: aggregator.clone(),
             write_hooks: write_hooks(&core, &agreement),
             deletes_unreadable: config.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion),
         });

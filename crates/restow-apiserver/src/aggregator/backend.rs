@@ -7,11 +7,12 @@ use crate::aggregator::tls::{self, AggregatorTlsError, ProxyClientCertificate};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rand::Rng;
 use restow_api::GroupVersion;
 use restow_auth::User;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -19,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a request for a document of discovery may take.
 pub(super) const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long any other request of this server itself may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest document of discovery that is read.
 const LARGEST_DOCUMENT: usize = 16 << 20;
 
@@ -133,8 +136,20 @@ impl Backend {
 
     /// Gets a document as this user, from any address.
     pub(super) async fn fetch(&self, path: &str, user: &User, headers: HeaderMap) -> Result<Fetched, BackendError> {
-        let request = get(path, user, headers)?;
-        within_timeout(async { read(self.send(request).await?).await }).await
+        let request = request(Method::GET, path, user, headers, None)?;
+        within(DISCOVERY_TIMEOUT, async { read(self.send(request).await?).await }).await
+    }
+
+    /// Sends a request as this user, to any address.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        user: &User,
+        body: Option<&Value>,
+    ) -> Result<Fetched, BackendError> {
+        let request = request(method, path, user, HeaderMap::new(), body)?;
+        within(CALL_TIMEOUT, async { read(self.send(request).await?).await }).await
     }
 
     /// Whether the server at one address serves the group-version. The error is the message of its condition.
@@ -143,7 +158,8 @@ impl Backend {
         let url = format!("https://{address}{path}");
         let failed = |reason: String| format!("failing or missing response from {url}: {reason}");
         let connections = self.connections().map_err(|error| error.to_string())?;
-        let request = get(&path, user, HeaderMap::new()).and_then(|request| at_address(request, address));
+        let request = request(Method::GET, &path, user, HeaderMap::new(), None);
+        let request = request.and_then(|request| at_address(request, address));
         let request = request.map_err(|error| error.to_string())?;
         let checking = async {
             let sent = connections.send(address, request).await;
@@ -151,7 +167,7 @@ impl Backend {
             let fetched = read(response).await?;
             Ok(fetched.code)
         };
-        match within_timeout(checking).await {
+        match within(DISCOVERY_TIMEOUT, checking).await {
             Ok(code) if code.is_success() => Ok(()),
             Ok(code) => Err(failed(format!("bad status from {url}: {}", code.as_u16()))),
             Err(error) => Err(failed(format!("Get {url:?}: {error}"))),
@@ -164,16 +180,29 @@ impl Backend {
     }
 }
 
-async fn within_timeout<T>(work: impl Future<Output = Result<T, BackendError>>) -> Result<T, BackendError> {
-    tokio::time::timeout(DISCOVERY_TIMEOUT, work).await.unwrap_or(Err(BackendError::Timeout))
+async fn within<T>(time: Duration, work: impl Future<Output = Result<T, BackendError>>) -> Result<T, BackendError> {
+    tokio::time::timeout(time, work).await.unwrap_or(Err(BackendError::Timeout))
 }
 
-fn get(path: &str, user: &User, mut headers: HeaderMap) -> Result<Request<RequestBody>, BackendError> {
-    identity_headers::set_user(&mut headers, user).map_err(|error| BackendError::Configuration(error.to_string()))?;
-    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("application/json"));
-    let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-    let request = Request::builder().method(Method::GET).uri(path).body(body);
-    let mut request = request.map_err(|error| BackendError::Configuration(error.to_string()))?;
+/// A request of this server itself.
+fn request(
+    method: Method,
+    path: &str,
+    user: &User,
+    mut headers: HeaderMap,
+    body: Option<&Value>,
+) -> Result<Request<RequestBody>, BackendError> {
+    let wrong = |error: &dyn std::fmt::Display| BackendError::Configuration(error.to_string());
+    identity_headers::set_user(&mut headers, user).map_err(|error| wrong(&error))?;
+    let json = HeaderValue::from_static("application/json");
+    headers.entry(header::ACCEPT).or_insert(json.clone());
+    if body.is_some() {
+        headers.insert(header::CONTENT_TYPE, json);
+    }
+    let body = Full::from(body.map(Value::to_string).unwrap_or_default());
+    let body = body.map_err(|never| match never {}).boxed_unsync();
+    let request = Request::builder().method(method).uri(path).body(body);
+    let mut request = request.map_err(|error| wrong(&error))?;
     *request.headers_mut() = headers;
     Ok(request)
 }

@@ -15,7 +15,8 @@ use restow_apiserver::resource::Resource;
 use restow_apiserver::resource::registry::Registry;
 use restow_apiserver::serving::pki::{CertificateAndKey, tls_config};
 use restow_apiserver::{
-    AgreementConfig, ApiServer, InProcessBody, ProxyClientCertificate, RequestHeaderConfig, ServerConfig, call,
+    AgreementConfig, ApiServer, AuthorizationMode, InProcessBody, ProxyClientCertificate, RequestHeaderConfig,
+    ServerConfig, call,
 };
 use restow_auth::User;
 use restow_auth::authenticate::RequestHeaders;
@@ -176,10 +177,14 @@ impl Main {
         versions.into_iter().find(|found| found["version"] == version).unwrap_or_default()
     }
 
+    pub(crate) async fn create_namespace(&self, name: &str) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.create("/api/v1/namespaces", namespace).await;
+    }
+
     /// The namespace, the service and its EndpointSlice.
     pub(crate) async fn create_service(&self, addresses: &[SocketAddr]) {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        self.create("/api/v1/namespaces", namespace).await;
+        self.create_namespace(NAMESPACE).await;
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE},
             "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 8443}]},
@@ -248,7 +253,8 @@ impl Backend {
         let address = listener.local_addr().unwrap();
         let mut config = ServerConfig::new(store.clone(), Registry::new([plants]), address);
         config.agreement.identity = AgreementConfig::identity_of(&["garden", &restow_host::uuid().to_string()]);
-        // Only members of system:masters have access, and only the main server can name them.
+        // The main server authorizes users, and only it can name them.
+        config.access.authorization = AuthorizationMode::AllowAll;
         authorities.trust(&mut config);
         let server = ApiServer::new(config).await.unwrap();
         server.ready().await.unwrap();

@@ -6,4 +6,5 @@ mod fixture;
 mod front_proxy;
 mod garden;
 mod local;
+mod namespaces;
 mod proxy;
