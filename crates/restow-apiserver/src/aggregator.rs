@@ -25,7 +25,7 @@ pub(crate) use api_services::KnownApiService;
 pub(crate) use backend::BackendError;
 pub use config::{AggregatorConfig, RequestHeaderConfig};
 pub(crate) use contents::AggregatedResources;
-pub(crate) use proxy::{Origin, ProxiedBody, is_upgrade};
+pub(crate) use proxy::{Origin, ProxiedBody, Tunnel, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};
 
 use crate::aggregator::api_services::{ApiServiceStore, KnownApiServices};

@@ -29,6 +29,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The first and the longest pause between checks of a server that is not available.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long to wait for further changes after one.
+const SETTLE: Duration = Duration::from_millis(50);
 /// How old the discovery of a server may be.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// How many addresses are checked.
@@ -89,6 +91,8 @@ impl Worker {
             match &mut pass.changes {
                 Some(Changes { services, slices }) => {
                     futures::future::select(services.next().boxed(), slices.next().boxed()).await;
+                    // Changes often come in groups, and each pass reads the namespace.
+                    tokio::time::sleep(SETTLE).await;
                 }
                 None => std::future::pending().await,
             }

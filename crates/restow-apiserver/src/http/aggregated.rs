@@ -1,6 +1,6 @@
 //! Requests for what other API servers serve: their timeouts, and their responses as this server sends them on.
 
-use crate::aggregator::{BackendError, KnownApiService, Origin, ProxiedBody, is_upgrade};
+use crate::aggregator::{BackendError, KnownApiService, Origin, ProxiedBody, Tunnel, is_upgrade};
 use crate::flow_control::limits::InFlightPermit;
 use crate::handlers::Interrupted;
 use crate::http::body::{Body, StreamKind};
@@ -86,19 +86,13 @@ where
         Err(error) => Err(error),
         Ok(backend) if is_upgrade(&request) => {
             let connection = request.extensions().get::<Connection>().cloned();
-            // An upgraded connection is idle most of the time, as a watch is.
-            *permit = None;
-            backend.forward_upgrade(request, origin).await.map(|(response, tunnel)| {
+            let upgrade = backend.forward_upgrade(request, origin);
+            let answer = tokio::time::timeout(server.limits().request_timeout, upgrade).await;
+            answer.unwrap_or(Err(BackendError::Timeout)).map(|(response, tunnel)| {
                 if let Some(tunnel) = tunnel {
-                    let (held, stopping) = (connection.map(|it| it.hold()), server.core.stopping());
-                    server.core.spawn(async move {
-                        let _held = held;
-                        tokio::select! {
-                            biased;
-                            () = stopping => {}
-                            () = tunnel.run() => {}
-                        }
-                    });
+                    // An upgraded connection is idle most of the time, as a watch is.
+                    *permit = None;
+                    open(server, tunnel, connection.as_ref());
                 }
                 response
             })
@@ -109,6 +103,19 @@ where
         Ok(response) => sent_on(server, response, proxied.deadline, permit),
         Err(error) => failure(&error, proxied.service, record),
     }
+}
+
+/// Lets a tunnel run until one of its ends closes it, or the server stops. Its connection counts as long.
+fn open(server: &ApiServer, tunnel: Tunnel, connection: Option<&Connection>) {
+    let (held, stopping) = (connection.map(Connection::hold), server.core.stopping());
+    server.core.spawn(async move {
+        let _held = held;
+        tokio::select! {
+            biased;
+            () = stopping => {}
+            () = tunnel.run() => {}
+        }
+    });
 }
 
 /// The response of another server as a stream.

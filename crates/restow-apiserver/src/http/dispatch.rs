@@ -69,11 +69,7 @@ where
         },
     );
     let encodings = headers::text(request.headers(), header::ACCEPT_ENCODING).map(Cow::into_owned);
-    let lasting = match &proxied {
-        Some(_) => aggregated::lasts(&target, &request),
-        None => matches!(&target, RequestTarget::Resource(target) if target.verb == Verb::Watch),
-    };
-    let timeout = if lasting { Timeout::None } else { Timeout::Of(server.limits().request_timeout) };
+    let timeout = Timeout::of(server, &target, &request, proxied.as_deref());
     let head = RequestHead { target, served, proxied, timeout, query, accept, encodings };
     let response = match with_timeout(server, request, head, peer, &mut record).await {
         Ok(response) => response,
@@ -104,6 +100,22 @@ enum Timeout {
     None,
     /// So long.
     Of(Duration),
+}
+
+impl Timeout {
+    fn of<B>(
+        server: &ApiServer,
+        target: &RequestTarget,
+        request: &Request<B>,
+        proxied: Option<&KnownApiService>,
+    ) -> Self {
+        let lasting = match (proxied, target) {
+            (Some(_), _) => aggregated::lasts(target, request),
+            (None, RequestTarget::Resource(target)) => target.verb == Verb::Watch,
+            (None, RequestTarget::Path(_)) => false,
+        };
+        if lasting { Timeout::None } else { Timeout::Of(server.limits().request_timeout) }
+    }
 }
 
 /// A request for a resource, without its user and body.
