@@ -7,8 +7,11 @@ use restow_api::GroupVersion;
 /// The priority of the group-versions of custom resources.
 pub(super) const CUSTOM: Priority = Priority { group: 1000, version: 100 };
 
-/// The built-in groups with their priority, and the priorities of their versions.
-const BUILTIN: &[(&str, i64, &[(&str, i64)])] = &[
+/// A group, its priority, and the priorities of its versions.
+type Row = (&'static str, i64, &'static [(&'static str, i64)]);
+
+/// The built-in groups.
+const BUILTIN: &[Row] = &[
     ("", 18000, &[("v1", 1)]),
     ("apps", 17800, &[("v1", 15)]),
     ("events.k8s.io", 17750, &[("v1", 15), ("v1beta1", 5)]),

@@ -149,7 +149,9 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
         return Ok(Outcome::NotServed(folder));
     }
     let elsewhere = delete_elsewhere(handlers, name).await;
-    handlers.objects().change(object_ref, &mut ShowContents { contents: &elsewhere, instance: &instance }).await?;
+    if instance.has_conditions || !elsewhere.is_empty() {
+        handlers.objects().change(object_ref, &mut ShowContents { contents: &elsewhere, instance: &instance }).await?;
+    }
     if !elsewhere.is_empty() {
         return Ok(Outcome::Failed(elsewhere.reason()));
     }
@@ -178,6 +180,7 @@ async fn delete_elsewhere(handlers: &Handlers, namespace: &str) -> AggregatedCon
 struct NamespaceInstance {
     entry: Entry,
     uid: String,
+    has_conditions: bool,
 }
 
 impl NamespaceInstance {
@@ -186,7 +189,8 @@ impl NamespaceInstance {
         let Some(entry) = handlers.objects().get(object_ref).await? else { return Ok(None) };
         let object = object_ref.resource.decode(&entry, object_ref.version).await?;
         let uid = object.uid().to_string();
-        Ok(object.is_being_deleted().then_some(NamespaceInstance { entry, uid }))
+        let has_conditions = object.at(&["status", "conditions"]).is_some();
+        Ok(object.is_being_deleted().then_some(NamespaceInstance { entry, uid, has_conditions }))
     }
 
     fn still_exists(&self) -> Compare {

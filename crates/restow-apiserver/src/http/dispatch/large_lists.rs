@@ -1,11 +1,10 @@
 //! Lists that are too large to be read and sent in one piece.
 
-use super::tests::{admin, ask, bytes_of, server};
+use super::tests::{admin, ask, bytes_of, certificates, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
 use http_body_util::BodyExt;
 use restow_apimachinery::types;
-use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::io::Read;
 use std::net::IpAddr;

@@ -1,11 +1,10 @@
 //! Memory limits of requests: bodies, stored objects that are changed, and watches.
 
-use super::tests::{admin, ask, bytes_of, server};
+use super::tests::{admin, ask, bytes_of, certificates, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
 use crate::http::request_body::MAX_BODY;
 use http_body_util::BodyExt;
-use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use serde_json::json;
 use std::future::{Future, poll_fn};
