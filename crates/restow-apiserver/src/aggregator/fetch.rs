@@ -111,7 +111,8 @@ fn resources_in(document: &Value, version: &GroupVersion) -> Vec<Value> {
     // Some clients cannot read a resource without a kind.
     for resource in &mut resources {
         complete(resource);
-        for subresource in resource["subresources"].as_array_mut().into_iter().flatten() {
+        let subresources = resource.get_mut("subresources").and_then(Value::as_array_mut);
+        for subresource in subresources.into_iter().flatten() {
             complete(subresource);
         }
     }
@@ -160,7 +161,7 @@ fn resources_of_list(list: &Value, version: &GroupVersion) -> Vec<Value> {
     }
     for (resource, subresource) in subresources {
         let Some(parent) = found.iter_mut().find(|shown| shown["resource"] == resource.as_str()) else { continue };
-        match parent["subresources"].as_array_mut() {
+        match parent.get_mut("subresources").and_then(Value::as_array_mut) {
             Some(others) => others.push(subresource),
             None => parent["subresources"] = vec![subresource].into(),
         }

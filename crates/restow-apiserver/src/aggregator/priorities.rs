@@ -30,7 +30,7 @@ const BUILTIN: &[Row] = &[
     ("coordination.k8s.io", 16500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12)]),
     ("node.k8s.io", 16300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]),
     ("discovery.k8s.io", 16200, &[("v1", 15), ("v1beta1", 12)]),
-    ("resource.k8s.io", 16200, &[("v1", 21), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]),
+    ("resource.k8s.io", 16200, &[("v1", 21), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1), ("v1alpha2", 1)]),
     (
         "flowcontrol.apiserver.k8s.io",
         16100,
