@@ -46,7 +46,7 @@ enum Command {
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoServer(demo::DemoServerArgs),
-    Up(up::UpArgs),
+    Up(Box<up::UpArgs>),
     Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
     Status(status::StatusArgs),
@@ -88,7 +88,7 @@ async fn main() -> ExitCode {
     let done = match args.command {
         Command::Demo(args) => demo::run(args).await,
         Command::DemoServer(args) => demo::run_server(args).await.map(success),
-        Command::Up(args) => up::run(args).await.map(success),
+        Command::Up(args) => up::run(*args).await.map(success),
         Command::Serve(args) => serve::run(*args).await.map(success),
         Command::Pki(args) => pki::run(&args).map(success),
         Command::Status(args) => status::run(args).await,
