@@ -18,7 +18,8 @@ use http::{HeaderMap, header};
 use restow_api::{GroupResource, GroupVersion};
 use restow_apimachinery::object::Object;
 use restow_auth::authenticate::{
-    Authenticators, CertificateError, ClientCertificate, Credentials, Impersonation, Secret, bearer_token,
+    Authenticators, CertificateError, ClientCertificate, Credentials, Impersonation, RequestHeaders, Secret,
+    bearer_token,
 };
 use restow_auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
 use restow_auth::rbac::{PolicyRule, RbacKind, Replacement, Rules};
@@ -40,6 +41,15 @@ pub struct AccessConfig {
     pub authorization: AuthorizationMode,
 }
 
+/// What the TLS handshake says about a client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientCertificates {
+    /// The certificate of a user, or why it is none.
+    pub(crate) user: Option<Result<ClientCertificate, CertificateError>>,
+    /// The certificate of a front proxy.
+    pub(crate) front_proxy: Option<ClientCertificate>,
+}
+
 /// The authorization mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthorizationMode {
@@ -55,6 +65,8 @@ pub(crate) struct Access {
     /// Says whether this server may write.
     agreement: Arc<Agreement>,
     authenticators: Authenticators,
+    /// The front proxies that are trusted.
+    request_headers: Option<RequestHeaders>,
     authorization: AuthorizationMode,
     authorizer: PrivilegedGroup<Arc<RwLock<Arc<Rules>>>>,
     /// The policy. Long readers clone the inner pointer; a change then copies the rules.
@@ -72,12 +84,18 @@ const POLICY: [(&str, RbacKind); 4] = [
 ];
 
 impl Access {
-    pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, config: AccessConfig) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        agreement: Arc<Agreement>,
+        config: AccessConfig,
+        request_headers: Option<RequestHeaders>,
+    ) -> Self {
         let rules = Arc::new(RwLock::new(Arc::new(Rules::default())));
         Access {
             core,
             agreement,
             authenticators: config.authenticators,
+            request_headers,
             authorization: config.authorization,
             authorizer: PrivilegedGroup::new(rules.clone()),
             rules,
@@ -96,7 +114,7 @@ impl Access {
     /// The user of the client certificate or bearer token.
     pub(crate) fn authenticate(
         &self,
-        certificate: Option<&Result<ClientCertificate, CertificateError>>,
+        certificates: &ClientCertificates,
         headers: &HeaderMap,
         path: &str,
     ) -> Result<User, ApiError> {
@@ -105,8 +123,23 @@ impl Access {
             ApiError::Unauthorized
         };
         let token = token(headers).map_err(|problem| refused(&problem))?;
-        let credentials = Credentials { certificate, token, path };
-        self.authenticators.authenticate(&credentials, self, restow_host::now()).map_err(|error| refused(&error))
+        let now = restow_host::now();
+        let front_proxy = certificates.front_proxy.as_ref().zip(self.request_headers.as_ref());
+        let front_proxy = front_proxy.and_then(|(proxy, config)| {
+            let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+            config.user(proxy, pairs, now).transpose()
+        });
+        let credentials = Credentials { certificate: certificates.user.as_ref(), front_proxy, token, path };
+        self.authenticators.authenticate(&credentials, self, now).map_err(|error| refused(&error))
+    }
+
+    /// Removes the headers in which front proxies name users: what they say has been taken from them.
+    pub(crate) fn remove_request_headers(&self, headers: &mut HeaderMap) {
+        let Some(config) = &self.request_headers else { return };
+        let named: Vec<_> = headers.keys().filter(|name| config.contains(name.as_str())).cloned().collect();
+        for name in named {
+            headers.remove(name);
+        }
     }
 
     /// The impersonated user, if the headers name one and the user may impersonate them.

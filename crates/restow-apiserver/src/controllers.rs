@@ -2,7 +2,6 @@
 
 mod garbage_collector;
 mod kubernetes_service;
-mod leader_election;
 mod namespaces;
 
 pub(crate) use garbage_collector::collect_garbage;

@@ -1,6 +1,7 @@
 //! The state that all components of a server share: the registry of resources, their objects, the watch cache, and
 //! background tasks.
 
+pub(crate) mod leader_election;
 pub(crate) mod reflector;
 mod startup;
 mod write_hook;

@@ -1,10 +1,12 @@
 //! Discovery documents: groups, versions, resources and storage version hashes.
 
+pub(crate) mod aggregation;
 mod custom_openapi;
 pub(crate) mod documents;
 pub mod openapi;
 
-use crate::resource::registry::{Group, Registry};
+use crate::discovery::aggregation::{AggregatedVersion, Aggregation, TieBreak};
+use crate::resource::registry::Registry;
 use crate::resource::{Resource, Verb};
 use restow_api::GroupVersion;
 use ring::digest::{SHA256, digest};
@@ -30,23 +32,30 @@ pub fn core_versions(registry: &Registry, address: &str) -> Value {
 
 /// `/apis`: all named groups.
 pub fn groups(registry: &Registry) -> Value {
-    let named = registry.groups().iter().filter(|(name, _)| !name.is_empty());
-    let groups: Vec<Value> = named.map(|(name, group)| group_body(name, group)).collect();
+    all_groups(registry, &Aggregation::default())
+}
+
+/// `/apis`, with the groups of the servers behind this one.
+pub(crate) fn all_groups(registry: &Registry, aggregation: &Aggregation) -> Value {
+    let groups = aggregation.ordered_groups(registry, TieBreak::ApiService);
+    let named = groups.iter().filter(|(name, _)| !name.is_empty());
+    let groups: Vec<Value> = named.map(|(name, versions)| group_body(name, versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`: one group.
-pub fn group(registry: &Registry, name: &str) -> Option<Value> {
-    let group = registry.groups().get(name)?;
-    let mut body = group_body(name, group);
+pub(crate) fn group(registry: &Registry, aggregation: &Aggregation, name: &str) -> Option<Value> {
+    let groups = aggregation.ordered_groups(registry, TieBreak::ApiService);
+    let (_, versions) = groups.iter().find(|(group, _)| group == name)?;
+    let mut body = group_body(name, versions);
     body["kind"] = "APIGroup".into();
     body["apiVersion"] = "v1".into();
     Some(body)
 }
 
-fn group_body(name: &str, group: &Group) -> Value {
+fn group_body(name: &str, versions: &[String]) -> Value {
     let version = |version: &String| json!({"groupVersion": format!("{name}/{version}"), "version": version});
-    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    let versions: Vec<Value> = versions.iter().map(version).collect();
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
@@ -112,16 +121,22 @@ pub enum DiscoveryRoot {
 
 /// `/api` or `/apis` in the aggregated form: every group with its versions and resources in one document. This form has
 /// no field for the storage version hash.
-pub fn aggregated(registry: &Registry, root: DiscoveryRoot) -> Value {
-    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == (root == DiscoveryRoot::Api));
-    let items: Vec<Value> = groups.map(|(name, group)| aggregated_group(registry, name, group)).collect();
+pub(crate) fn aggregated(registry: &Registry, aggregation: &Aggregation, root: DiscoveryRoot) -> Value {
+    let groups = aggregation.ordered_groups(registry, TieBreak::Group);
+    let groups = groups.iter().filter(|(name, _)| name.is_empty() == (root == DiscoveryRoot::Api));
+    let items: Vec<Value> =
+        groups.map(|(name, versions)| aggregated_group(registry, aggregation, name, versions)).collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-fn aggregated_group(registry: &Registry, name: &str, group: &Group) -> Value {
+fn aggregated_group(registry: &Registry, aggregation: &Aggregation, name: &str, group: &[String]) -> Value {
     let mut versions = Vec::new();
-    for version in &group.versions {
+    for version in group {
         let Ok(group_version) = GroupVersion::new(name, version) else { continue };
+        if let Some(AggregatedVersion { resources, freshness, .. }) = aggregation.versions.get(&group_version) {
+            versions.push(json!({"version": version, "resources": resources, "freshness": freshness.as_str()}));
+            continue;
+        }
         let Some(resources) = registry.in_version(&group_version) else { continue };
         let resources: Vec<Value> =
             resources.iter().map(|(plural, resource)| aggregated_resource(plural, resource, &group_version)).collect();

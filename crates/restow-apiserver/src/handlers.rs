@@ -18,6 +18,7 @@ mod update;
 pub(crate) mod watch;
 
 use crate::admission::{Admission, AdmissionCall};
+use crate::aggregator::Aggregator;
 use crate::auth::Access;
 use crate::core::{Core, WriteHook};
 use crate::error::ApiError;
@@ -49,6 +50,8 @@ pub(crate) struct Handlers {
     pub(crate) namespaces: Arc<Namespaces>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) agreement: Arc<Agreement>,
+    /// The API servers behind this one.
+    pub(crate) aggregator: Arc<Aggregator>,
     /// Write hooks by resource.
     pub(crate) write_hooks: HashMap<GroupResource, Arc<dyn WriteHook>>,
     /// Whether clients may delete objects that cannot be decoded (`ignoreStoreReadErrorWithClusterBreakingPotential`).

@@ -1,5 +1,6 @@
 //! HTTP: connections, dispatch of requests to handlers, and responses.
 
+mod aggregated;
 pub(crate) mod body;
 pub(crate) mod compress;
 pub(crate) mod connections;

@@ -12,6 +12,7 @@
 //! ([`builtin`]); a program that uses this library defines others.
 
 mod admission;
+mod aggregator;
 mod apiextensions;
 pub mod audit;
 mod auth;
@@ -40,6 +41,7 @@ pub mod storage;
 pub mod storage_version;
 mod webhook_client;
 
+pub use aggregator::{AggregatorConfig, AggregatorTlsError, ProxyClientCertificate, RequestHeaderConfig};
 pub use auth::{AccessConfig, AuthorizationMode};
 pub use error::corrupt::CorruptObject;
 pub use error::status::{StatusResponse, status_of};

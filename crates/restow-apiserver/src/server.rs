@@ -3,6 +3,7 @@
 mod post_start;
 
 use crate::admission::Admission;
+use crate::aggregator::{Aggregator, AggregatorConfig};
 use crate::audit::AuditLog;
 use crate::auth::{Access, AccessConfig, AuthorizationMode};
 use crate::builtin::write_hooks;
@@ -10,7 +11,7 @@ use crate::controllers::{self, KubernetesService};
 use crate::core::Core;
 use crate::crd::CustomResources;
 use crate::discovery::ShowHashes;
-use crate::discovery::documents::Documents;
+use crate::discovery::documents::{Documents, Sources};
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::FairQueue;
 use crate::flow_control::limits::{InFlight, LoadLimits};
@@ -20,6 +21,7 @@ use crate::metrics::{MeasuredStore, Metrics};
 use crate::namespaces::Namespaces;
 use crate::release::Release;
 use crate::resource::registry::Registry;
+use crate::serving::authority::CertificateAuthority;
 use crate::storage::object_store::ObjectStore;
 use crate::storage::watch_cache::WatchCache;
 use crate::storage::{compaction, format_mark};
@@ -47,6 +49,31 @@ pub struct ApiServer {
     audit: Option<Arc<AuditLog>>,
     gates: Gates,
     service: Arc<KubernetesService>,
+    aggregator: Arc<Aggregator>,
+    authorities: ClientAuthorities,
+}
+
+/// Who issues the certificates of clients.
+#[derive(Default)]
+pub(crate) struct ClientAuthorities {
+    /// Those of users; `None` for everyone whom the TLS configuration of the listener accepts.
+    pub(crate) users: Option<CertificateAuthority>,
+    /// Those of front proxies.
+    pub(crate) front_proxies: Option<CertificateAuthority>,
+}
+
+impl ClientAuthorities {
+    /// Where front proxies are trusted, their certificates must not be taken for those of users.
+    fn of(config: &AggregatorConfig) -> Result<Self, ApiError> {
+        let Some(trusted) = &config.request_header else { return Ok(ClientAuthorities::default()) };
+        let read = |pem: &str| CertificateAuthority::read(pem).map_err(|error| ApiError::Internal(error.to_string()));
+        let users = config.client_ca.as_deref().map(read).transpose()?;
+        let front_proxies = Some(read(&trusted.ca)?);
+        match users {
+            Some(users) => Ok(ClientAuthorities { users: Some(users), front_proxies }),
+            None => Err(ApiError::Internal("front proxies are trusted, but the CA of users is not known".into())),
+        }
+    }
 }
 
 /// The configuration of a server.
@@ -71,6 +98,8 @@ pub struct ServerConfig {
     pub agreement: AgreementConfig,
     /// The CA certificates of the servers in PEM. They are published in every namespace.
     pub root_ca: Option<String>,
+    /// How this server appears to the API servers behind it.
+    pub aggregator: AggregatorConfig,
 }
 
 impl ServerConfig {
@@ -90,6 +119,7 @@ impl ServerConfig {
             agreement: AgreementConfig::new(identity, address.ip().to_string(), &gates),
             gates,
             root_ca: None,
+            aggregator: AggregatorConfig::default(),
         }
     }
 }
@@ -112,17 +142,21 @@ impl ApiServer {
         let agreement = Arc::new(agreement);
         let core = Arc::new(Core::new(objects, watch_cache, config.registry));
         core.spawn(following);
-        let access = Arc::new(Access::new(core.clone(), agreement.clone(), config.access));
+        let authorities = ClientAuthorities::of(&config.aggregator)?;
+        let request_headers = config.aggregator.request_header.as_ref().map(|trusted| trusted.headers.clone());
+        let access = Arc::new(Access::new(core.clone(), agreement.clone(), config.access, request_headers));
         let namespaces = Arc::new(Namespaces::new(core.clone(), access.clone(), config.root_ca));
         let services: Arc<dyn ServiceResolver> = Arc::new(Services(core.clone()));
         let admission = Arc::new(Admission::new(core.clone(), access.clone(), namespaces.clone(), services.clone()));
         let custom = Arc::new(CustomResources::new(core.clone(), agreement.clone(), services));
+        let aggregator = Arc::new(Aggregator::new(core.clone(), agreement.clone(), config.aggregator));
         let handlers = Arc::new(Handlers {
             core: core.clone(),
             access: access.clone(),
             namespaces: namespaces.clone(),
             admission: admission.clone(),
             agreement: agreement.clone(),
+            aggregator: aggregator.clone(),
             write_hooks: write_hooks(&core, &agreement),
             deletes_unreadable: config.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion),
         });
@@ -141,6 +175,8 @@ impl ApiServer {
             audit: config.audit,
             gates: config.gates,
             service: service.clone(),
+            aggregator: aggregator.clone(),
+            authorities,
         });
         access.start().await?;
         admission.start().await?;
@@ -148,7 +184,9 @@ impl ApiServer {
         agreement.start(&core).await.map_err(|error| ApiError::Internal(error.chain()))?;
         custom.start().await?;
         agreement.all_resources_announced();
-        core.spawn(post_start::start(PostStart { core: core.clone(), agreement, namespaces, access, service }));
+        aggregator.start();
+        let hooks = PostStart { core: core.clone(), agreement, namespaces, access, service, aggregator };
+        core.spawn(post_start::start(hooks));
         core.spawn(compaction::compact_regularly(core.objects().store().clone()));
         core.spawn(controllers::empty_namespaces(handlers.clone()));
         core.spawn(controllers::collect_garbage(handlers));
@@ -200,6 +238,22 @@ impl ApiServer {
 
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
+    }
+
+    /// Who issues the certificates of clients.
+    pub(crate) fn authorities(&self) -> &ClientAuthorities {
+        &self.authorities
+    }
+
+    /// The servers behind this one.
+    pub(crate) fn aggregator(&self) -> &Aggregator {
+        &self.aggregator
+    }
+
+    /// What the documents of discovery are made from.
+    pub(crate) fn document_sources(&self) -> Sources {
+        let registry = self.registry();
+        Sources { aggregation: self.aggregator.aggregation(&registry), registry }
     }
 
     pub(crate) fn documents(&self) -> &Documents {

@@ -4,6 +4,7 @@
 //! clients that send nothing: a connection must bring a request in time, is closed when it idles, and counts against a
 //! limit for its address until its client has shown credentials (`slots`). Requests are not interpreted here.
 
+pub(crate) mod authority;
 mod body;
 mod host;
 pub mod pki;
@@ -180,7 +181,7 @@ async fn serve_connection<H: Handler>(
         }
     });
     let builder = builder(slot.limits());
-    let mut http_connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut http_connection = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let mut stopping = *stopped.borrow();
     if stopping {
         http_connection.as_mut().graceful_shutdown();
@@ -192,7 +193,7 @@ async fn serve_connection<H: Handler>(
                 if let Err(error) = outcome {
                     tracing::debug!(error, address = %slot.connection().address(), "connection ended with an error");
                 }
-                return;
+                return slot.upgrades_ended().await;
             }
             decision = slot.close_decision(until) => match decision {
                 CloseDecision::KeepUntil(later) => until = later,

@@ -35,7 +35,7 @@ const MAX_CALLS: usize = 100;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The CAs of the operating system, loaded on first use.
-static SYSTEM_ROOTS: LazyLock<Arc<rustls::RootCertStore>> = LazyLock::new(|| {
+pub(crate) static SYSTEM_ROOTS: LazyLock<Arc<rustls::RootCertStore>> = LazyLock::new(|| {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = rustls::RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);

@@ -6,10 +6,12 @@
 
 mod client_certificate;
 mod impersonation;
+mod request_header;
 mod token_file;
 
 pub use client_certificate::{CertificateError, ClientCertificate, user_of_certificate};
 pub use impersonation::{Impersonation, ImpersonationError};
+pub use request_header::RequestHeaders;
 pub use token_file::TokenFile;
 
 use crate::service_account::{ServiceAccounts, Tokens};
@@ -33,11 +35,13 @@ pub enum AnonymousAccess {
 }
 
 /// The credentials of a request, and its path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Credentials<'a> {
     /// The client certificate, or the error of reading it. A server reads it once per connection, with
     /// [`ClientCertificate::read`].
     pub certificate: Option<&'a Result<ClientCertificate, CertificateError>>,
+    /// The user that a trusted front proxy names, or the error of its certificate.
+    pub front_proxy: Option<Result<User, CertificateError>>,
     /// The bearer token. A server takes it from the `Authorization` header with [`bearer_token`].
     pub token: Option<Secret<'a>>,
     /// The path of the request.
@@ -112,6 +116,12 @@ impl Authenticators {
         accounts: &dyn ServiceAccounts,
         now: Timestamp,
     ) -> Result<User, AuthenticationError> {
+        // As in Kubernetes, front proxies come first.
+        let front_proxy_error = match &credentials.front_proxy {
+            Some(Ok(user)) => return Ok(user.clone().authenticated()),
+            Some(Err(error)) => Some(error.clone()),
+            None => None,
+        };
         let certificate = match credentials.certificate {
             Some(Ok(certificate)) => certificate.user_at(now),
             Some(Err(error)) => Err(error.clone()),
@@ -123,6 +133,9 @@ impl Authenticators {
         match (credentials.token, certificate) {
             (Some(token), _) => Ok(self.authenticate_token(token, None, accounts, now)?.user.authenticated()),
             (None, Err(error)) => Err(AuthenticationError::Certificate(error)),
+            (None, Ok(_)) if front_proxy_error.is_some() => {
+                Err(front_proxy_error.map_or(AuthenticationError::NoCredentials, AuthenticationError::Certificate))
+            }
             (None, Ok(_)) if self.anonymous.allows(credentials.path) => Ok(User::anonymous()),
             (None, Ok(_)) => Err(AuthenticationError::NoCredentials),
         }

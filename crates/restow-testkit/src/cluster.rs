@@ -2,6 +2,7 @@
 
 use crate::etcd::{LocalEtcd, start_etcd};
 use crate::server::{Pki, Server};
+use std::path::PathBuf;
 
 /// Which store a server runs on.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +72,12 @@ impl Cluster {
     /// Runs kubectl against the first server.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.servers[0].kubectl(arguments)
+    }
+
+    /// The CA of the certificate with which the servers pass requests on to the API servers behind them.
+    pub fn front_proxy_ca(&self) -> PathBuf {
+        let pki = if self.etcd.is_some() { "pki" } else { "data/pki" };
+        self.folder.path().join(pki).join("front-proxy-ca.crt")
     }
 
     /// Creates a file with this text, for kubectl to read.

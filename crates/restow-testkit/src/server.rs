@@ -118,6 +118,9 @@ impl Pki {
             ("--tls-cert-file", "server.crt"),
             ("--tls-private-key-file", "server.key"),
             ("--client-ca-file", "ca.crt"),
+            ("--requestheader-client-ca-file", "front-proxy-ca.crt"),
+            ("--proxy-client-cert-file", "front-proxy-client.crt"),
+            ("--proxy-client-key-file", "front-proxy-client.key"),
         ] {
             command.arg(flag).arg(self.folder.join(file));
         }

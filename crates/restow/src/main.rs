@@ -1,5 +1,6 @@
 //! The `restow` command: parses arguments, sets up logging, and runs a command. Each command has its own module.
 
+mod aggregator_args;
 mod agreement_args;
 mod auth_files;
 mod bench;
@@ -45,7 +46,7 @@ enum Command {
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoServer(demo::DemoServerArgs),
-    Up(up::UpArgs),
+    Up(Box<up::UpArgs>),
     Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
     Status(status::StatusArgs),
@@ -87,7 +88,7 @@ async fn main() -> ExitCode {
     let done = match args.command {
         Command::Demo(args) => demo::run(args).await,
         Command::DemoServer(args) => demo::run_server(args).await.map(success),
-        Command::Up(args) => up::run(args).await.map(success),
+        Command::Up(args) => up::run(*args).await.map(success),
         Command::Serve(args) => serve::run(*args).await.map(success),
         Command::Pki(args) => pki::run(&args).map(success),
         Command::Status(args) => status::run(args).await,

@@ -1,5 +1,6 @@
 //! `restow serve`: one instance of a highly available control plane on etcd.
 
+use crate::aggregator_args::{self, AggregatorArgs};
 use crate::agreement_args::AgreementArgs;
 use crate::etcd_args::{EtcdArgs, connect_with_retries, while_etcd_is_away};
 use crate::pki::{CertificateAndKey, read_pem};
@@ -49,12 +50,15 @@ pub(crate) struct ServeArgs {
     serving: serving::ServingArgs,
     #[command(flatten)]
     agreement: AgreementArgs,
+    #[command(flatten)]
+    aggregator: AggregatorArgs,
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let identity =
         CertificateAndKey { certificate: read_pem(&args.tls_cert_file)?, key: read_pem(&args.tls_private_key_file)? };
-    let tls = restow_apiserver::serving::pki::tls_config(&identity, &read_pem(&args.client_ca_file)?)?;
+    let aggregator = args.aggregator.config(read_pem(&args.client_ca_file)?)?;
+    let tls = aggregator_args::tls(&identity, &aggregator)?;
     let config = args.etcd.config(&args.etcd_endpoints)?;
     let prefix = config.prefix.clone();
     let listener = serving::listen(args.listen).await?;
@@ -73,8 +77,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     // etcd can be lost again right after it was reached.
     let server = while_etcd_is_away(async || {
         let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
-        let (agreement, root_ca) = (agreement.clone(), root_ca.clone());
-        let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
+        let (agreement, root_ca, aggregator) = (agreement.clone(), root_ca.clone(), aggregator.clone());
+        let setup =
+            Setup { release, address, authenticators, gates, agreement, root_ca, aggregator, options: &args.serving };
         serving::server(store.clone(), setup).await
     });
     let server = server.await.with_context(|| format!("cannot serve from etcd under the prefix {prefix}"))?;

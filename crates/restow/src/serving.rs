@@ -8,7 +8,9 @@ use restow_apiserver::audit::{AuditConfig, AuditLog};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::resource::registry::Registry;
-use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Gates, LoadLimits, ServerConfig};
+use restow_apiserver::{
+    AccessConfig, AggregatorConfig, AgreementConfig, ApiServer, AuthorizationMode, Gates, LoadLimits, ServerConfig,
+};
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_auth::service_account::{TokenOptions, Tokens};
 use restow_store::Store;
@@ -151,19 +153,32 @@ pub(crate) struct Setup<'a> {
     pub(crate) gates: Gates,
     pub(crate) agreement: AgreementConfig,
     pub(crate) root_ca: Option<String>,
+    pub(crate) aggregator: AggregatorConfig,
     pub(crate) options: &'a ServingArgs,
 }
 
 /// A server of the built-in resources of a release.
 pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::Result<Arc<ApiServer>> {
-    let Setup { release, address, authenticators, gates, agreement, root_ca, options } = setup;
+    let Setup { release, address, authenticators, gates, agreement, root_ca, aggregator, options } = setup;
     let runtime_config = agreement_args::with_gates(options.runtime_config.clone(), &gates)?;
     let resources = builtin::resources(release, &runtime_config);
     let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: AuthorizationMode::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
     let address = options.advertised(address);
-    let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement, root_ca };
+    let config = ServerConfig {
+        store,
+        registry,
+        release,
+        address,
+        access,
+        limits,
+        audit,
+        gates,
+        agreement,
+        root_ca,
+        aggregator,
+    };
     Ok(ApiServer::new(config).await?)
 }
 

@@ -1,5 +1,6 @@
 //! `restow up`: an API server on the embedded store, ready to use.
 
+use crate::aggregator_args::{self, AggregatorArgs};
 use crate::agreement_args::AgreementArgs;
 use crate::file_permissions;
 use crate::in_process;
@@ -42,6 +43,8 @@ pub(crate) struct UpArgs {
     serving: serving::ServingArgs,
     #[command(flatten)]
     agreement: AgreementArgs,
+    #[command(flatten)]
+    aggregator: AggregatorArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
@@ -66,9 +69,11 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let agreement = args.agreement.config(&[&data.to_string_lossy()])?;
     let (release, gates) = (args.release, args.agreement.gates()?);
     let root_ca = Some(pki.ca.clone());
-    let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
+    let aggregator = args.aggregator.config_with(&pki)?;
+    let tls = aggregator_args::tls(&pki.server, &aggregator)?;
+    let setup =
+        Setup { release, address, authenticators, gates, agreement, root_ca, aggregator, options: &args.serving };
     let server = serving::server(store, setup).await?;
-    let tls = pki.tls()?;
     let path = kubeconfig.display();
     let greeting = format!(
         "restow is ready at https://{address} as Kubernetes {release}; kubeconfig: {path}\n\

@@ -57,6 +57,7 @@ pub(super) fn rules(group: &str, kind: &str) -> &'static dyn Strategy {
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
         ("admissionregistration.k8s.io", _) => &admission_registration::Configuration,
+        ("apiregistration.k8s.io", "APIService") => &api_service::ApiService,
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("apps", "Deployment") => &deployment::Deployment,
         ("apps", "ReplicaSet") => &workloads::ReplicaSet,

@@ -10,7 +10,7 @@ mod graph;
 mod queue;
 
 use crate::admission;
-use crate::controllers::leader_election::{LeaderLock, RENEW_INTERVAL};
+use crate::core::leader_election::{LeaderLock, RENEW_INTERVAL};
 use crate::error::ApiError;
 use crate::handlers::{Call, Handlers};
 use crate::request::Request;

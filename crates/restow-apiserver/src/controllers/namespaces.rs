@@ -1,7 +1,11 @@
 //! The namespace controller: deletes everything in terminating namespaces, then removes their finalizer. Admission webhooks and
 //! policies see every deletion, as if a client had requested it: an object that they refuse to delete keeps the namespace.
 
+mod conditions;
+
 use crate::admission;
+use crate::aggregator::AggregatedResources;
+use crate::controllers::namespaces::conditions::AggregatedContents;
 use crate::error::ApiError;
 use crate::handlers::{Call, Handlers};
 use crate::request::Request;
@@ -16,6 +20,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
+use restow_auth::User;
 use restow_store::{Compare, Content, Entry, Key, KeyRange, RangeRequest, StoreExt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,8 +148,30 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     if let Some(folder) = find_not_served(handlers, name).await? {
         return Ok(Outcome::NotServed(folder));
     }
+    let elsewhere = delete_elsewhere(handlers, name).await;
+    if instance.has_conditions || !elsewhere.is_empty() {
+        handlers.objects().change(object_ref, &mut ShowContents { contents: &elsewhere, instance: &instance }).await?;
+    }
+    if !elsewhere.is_empty() {
+        return Ok(Outcome::Failed(elsewhere.reason()));
+    }
     handlers.objects().change(object_ref, &mut RemoveFinalizer { instance: &instance }).await?;
     Ok(Outcome::Done)
+}
+
+/// Deletes what other API servers have in a namespace. A server that cannot be asked may have objects in it.
+async fn delete_elsewhere(handlers: &Handlers, namespace: &str) -> AggregatedContents {
+    let AggregatedResources { resources, unknown } = handlers.aggregator.namespaced_resources();
+    let user = User::service_account("kube-system", ACCOUNT, "").authenticated();
+    let mut found = AggregatedContents { unknown, ..AggregatedContents::default() };
+    for resource in resources {
+        match resource.delete_all(namespace, &user).await {
+            Ok(0) => {}
+            Ok(left) => found.left.push((resource.name(), left)),
+            Err(failure) => found.failures.push(failure),
+        }
+    }
+    found
 }
 
 /// A terminating namespace, identified by its create revision. This server may not have seen that the namespace was deleted and
@@ -153,6 +180,7 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
 struct NamespaceInstance {
     entry: Entry,
     uid: String,
+    has_conditions: bool,
 }
 
 impl NamespaceInstance {
@@ -161,7 +189,8 @@ impl NamespaceInstance {
         let Some(entry) = handlers.objects().get(object_ref).await? else { return Ok(None) };
         let object = object_ref.resource.decode(&entry, object_ref.version).await?;
         let uid = object.uid().to_string();
-        Ok(object.is_being_deleted().then_some(NamespaceInstance { entry, uid }))
+        let has_conditions = object.at(&["status", "conditions"]).is_some();
+        Ok(object.is_being_deleted().then_some(NamespaceInstance { entry, uid, has_conditions }))
     }
 
     fn still_exists(&self) -> Compare {
@@ -244,6 +273,21 @@ impl ObjectDecision for AdmittedDeletion<'_> {
 
     fn conditions(&self) -> Vec<Compare> {
         vec![self.instance.still_exists()]
+    }
+}
+
+/// Shows in the conditions of a namespace what other API servers still have in it.
+struct ShowContents<'a> {
+    contents: &'a AggregatedContents,
+    instance: &'a NamespaceInstance,
+}
+
+#[async_trait]
+impl ObjectDecision for ShowContents<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<ObjectChange, ApiError> {
+        let same = |object: &&Object| object.is_being_deleted() && object.uid() == self.instance.uid;
+        let shown = before.filter(same).and_then(|object| self.contents.shown_in(object));
+        Ok(shown.map_or(ObjectChange::Keep, ObjectChange::Write))
     }
 }
 

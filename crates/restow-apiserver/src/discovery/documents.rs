@@ -1,6 +1,7 @@
 //! Cache of the OpenAPI and discovery documents, with their ETags.
 
 use crate::discovery::DiscoveryRoot;
+use crate::discovery::aggregation::Aggregation;
 use crate::discovery::tag;
 use crate::resource::registry::Registry;
 use bytes::Bytes;
@@ -17,7 +18,22 @@ pub(crate) struct Document {
     pub(crate) tag: String,
 }
 
-/// Cached documents. They depend only on the registry, and are dropped when it changes.
+/// What documents are made from.
+#[derive(Clone, Default)]
+pub(crate) struct Sources {
+    /// The resources of this server.
+    pub(crate) registry: Arc<Registry>,
+    /// The group-versions of other servers.
+    pub(crate) aggregation: Arc<Aggregation>,
+}
+
+impl Sources {
+    fn are(&self, others: &Sources) -> bool {
+        Arc::ptr_eq(&self.registry, &others.registry) && Arc::ptr_eq(&self.aggregation, &others.aggregation)
+    }
+}
+
+/// Cached documents. They depend only on their sources, and are dropped when these change.
 #[derive(Default)]
 pub(crate) struct Documents {
     cache: Mutex<DocumentCache>,
@@ -41,7 +57,7 @@ pub(crate) enum DocumentName {
 
 #[derive(Default)]
 struct DocumentCache {
-    registry: Arc<Registry>,
+    sources: Sources,
     documents: HashMap<DocumentName, Arc<OnceCell<Document>>>,
 }
 
@@ -59,14 +75,14 @@ impl Documents {
     /// Creating one takes long, so that is done once for concurrent requests, on a blocking thread.
     pub(crate) async fn find(
         &self,
-        registry: &Arc<Registry>,
+        sources: &Sources,
         name: DocumentName,
-        make: impl FnOnce(&Registry) -> Option<Vec<u8>> + Send + 'static,
+        make: impl FnOnce(&Sources) -> Option<Vec<u8>> + Send + 'static,
     ) -> Option<Document> {
-        let cell = self.cell(registry, &name);
+        let cell = self.cell(sources, &name);
         let making = || async {
-            let registry = registry.clone();
-            let made = restow_host::run_blocking(move || make(&registry).map(Document::new)).await;
+            let sources = sources.clone();
+            let made = restow_host::run_blocking(move || make(&sources).map(Document::new)).await;
             made.ok().flatten().ok_or(())
         };
         let found = cell.get_or_try_init(making).await.cloned().ok();
@@ -80,10 +96,10 @@ impl Documents {
         found
     }
 
-    fn cell(&self, registry: &Arc<Registry>, name: &DocumentName) -> Arc<OnceCell<Document>> {
+    fn cell(&self, sources: &Sources, name: &DocumentName) -> Arc<OnceCell<Document>> {
         let mut kept = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&kept.registry, registry) {
-            *kept = DocumentCache { registry: registry.clone(), documents: HashMap::new() };
+        if !kept.sources.are(sources) {
+            *kept = DocumentCache { sources: sources.clone(), documents: HashMap::new() };
         }
         kept.documents.entry(name.clone()).or_default().clone()
     }
@@ -101,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn a_document_is_created_once_for_each_registry() {
         let documents = Documents::default();
-        let (first, second) = (Arc::new(Registry::default()), Arc::new(Registry::default()));
+        let (first, second) = (Sources::default(), Sources::default());
         let name = DocumentName::OpenApiV2;
         let made = documents.find(&first, name.clone(), |_| Some(b"1".to_vec())).await.unwrap();
         let again = documents.find(&first, name.clone(), |_| panic!("it is cached")).await.unwrap();
@@ -112,10 +128,10 @@ mod tests {
 
     #[tokio::test]
     async fn documents_that_do_not_exist_are_not_cached() {
-        let (documents, registry) = (Documents::default(), Arc::new(Registry::default()));
+        let (documents, sources) = (Documents::default(), Sources::default());
         for number in 0..10 {
             let name = DocumentName::OpenApiV3(GroupVersion::new("example.com", format!("v{number}")).unwrap());
-            assert!(documents.find(&registry, name, |_| None).await.is_none());
+            assert!(documents.find(&sources, name, |_| None).await.is_none());
         }
         assert_eq!(documents.count(), 0);
     }

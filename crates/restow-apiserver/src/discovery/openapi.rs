@@ -3,6 +3,7 @@
 //! Version 3 is served one group-version at a time. Its paths have only what clients read: that an object can be
 //! created and patched, its kind, and that the server validates fields.
 
+use crate::discovery::aggregation::Aggregation;
 use crate::discovery::custom_openapi as custom;
 use crate::discovery::tag;
 use crate::release::Release;
@@ -12,17 +13,25 @@ use restow_api::GroupVersion;
 use restow_apimachinery::types;
 use serde_json::{Map, Value, json};
 
-/// `/openapi/v3`: the URL of the document of each group-version.
-pub fn index(registry: &Registry, release: Release) -> Value {
+/// `/openapi/v3`: the URL of the document of each group-version, also of those that other servers serve.
+pub(crate) fn index(registry: &Registry, aggregation: &Aggregation, release: Release) -> Value {
     let mut paths = Map::new();
     for (name, group) in registry.groups() {
         for version in &group.versions {
             let Ok(version) = GroupVersion::new(name.as_str(), version.as_str()) else { continue };
+            if aggregation.versions.contains_key(&version) {
+                continue;
+            }
             let Some(document) = document(registry, &version, release) else { continue };
             let hash = tag(document.to_string().as_bytes());
             let path = path_of(&version);
             let url = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+    }
+    for (version, aggregated) in &aggregation.versions {
+        if let Some(url) = &aggregated.openapi {
+            paths.insert(path_of(version), json!({"serverRelativeURL": url}));
         }
     }
     json!({"paths": paths})

@@ -1,9 +1,10 @@
 //! The API server's connections: the client's address and certificate, and the connection limits.
 
+use crate::auth::ClientCertificates;
 use crate::flow_control::limits::LoadLimits;
 use crate::http::body::Body;
 use crate::http::dispatch;
-use crate::server::ApiServer;
+use crate::server::{ApiServer, ClientAuthorities};
 use crate::serving::{self, Connection, ConnectionLimits, Handler, Transport};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
@@ -18,8 +19,8 @@ use tokio::net::TcpListener;
 pub(crate) struct Peer {
     /// Its address.
     pub(crate) address: IpAddr,
-    /// Its certificate, if it has sent one.
-    pub(crate) certificate: Option<Result<ClientCertificate, CertificateError>>,
+    /// What its certificate says, if it has sent one.
+    pub(crate) certificates: ClientCertificates,
 }
 
 /// Serves a server's API on a listener until `stop` completes, then lets running requests finish.
@@ -69,7 +70,8 @@ impl Handler for RequestHandler {
     fn connected(&self, connection: &Connection, tls: Option<&rustls::ServerConnection>) -> Client {
         let open = self.0.metrics().requests.connections.clone();
         open.inc();
-        Client { peer: Peer { address: connection.address(), certificate: tls.and_then(certificate_of) }, open }
+        let certificates = tls.map(|tls| certificates_of(tls, self.0.authorities())).unwrap_or_default();
+        Client { peer: Peer { address: connection.address(), certificates }, open }
     }
 
     fn handshake_failed(&self) {
@@ -81,7 +83,11 @@ impl Handler for RequestHandler {
     }
 }
 
-/// The client's certificate; TLS has verified it.
-fn certificate_of(tls: &rustls::ServerConnection) -> Option<Result<ClientCertificate, CertificateError>> {
-    tls.peer_certificates().map(ClientCertificate::read)
+/// What the client's certificate says. TLS has verified that it is of some authority, here it counts of which one.
+fn certificates_of(tls: &rustls::ServerConnection, authorities: &ClientAuthorities) -> ClientCertificates {
+    let Some(chain) = tls.peer_certificates() else { return ClientCertificates::default() };
+    let front_proxy = authorities.front_proxies.as_ref().filter(|authority| authority.has_issued(chain));
+    let is_user = authorities.users.as_ref().is_none_or(|authority| authority.has_issued(chain));
+    let user = if is_user { ClientCertificate::read(chain) } else { Err(CertificateError::UnknownAuthority) };
+    ClientCertificates { user: Some(user), front_proxy: front_proxy.and_then(|_| ClientCertificate::read(chain).ok()) }
 }

@@ -1,17 +1,18 @@
 //! From a request to its response: authentication, impersonation, flow control, authorization, then the handler.
 
+use crate::aggregator::KnownApiService;
 use crate::audit::RequestOrigin;
-use crate::discovery;
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::{self, Flow, FlowHandle};
 use crate::flow_control::limits::{self, InFlightPermit};
 use crate::handlers::{self, Call, HandlerResponse};
+use crate::http::aggregated::{self, Proxied};
 use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
 use crate::http::non_resource;
-use crate::http::record::{RecordedRequest, RequestRecord};
+use crate::http::record::{RecordedRequest, RecordedResource, RequestRecord};
 use crate::http::render;
 use crate::http::request_body;
 use crate::request::Request as ResourceRequest;
@@ -34,11 +35,13 @@ use restow_auth::{Attributes, ResourceAttributes, User};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Responds to a request; errors become a `Status`.
 pub(crate) async fn handle<B>(server: &ApiServer, request: Request<B>, peer: &Peer) -> Response<Body>
 where
-    B: hyper::body::Body<Data = Bytes>,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let accept = headers::text(request.headers(), header::ACCEPT).map(Cow::into_owned);
@@ -46,9 +49,10 @@ where
         negotiation::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
     let query = Query::parse(request.uri().query());
     let target = target(request.method(), request.uri().path(), query.is_on("watch"));
+    let proxied = aggregated::find(server, &target);
     let served = match &target {
-        RequestTarget::Resource(target) => find(server, target),
-        RequestTarget::Path(_) => None,
+        RequestTarget::Resource(target) if proxied.is_none() => find(server, target),
+        _ => None,
     };
     let mut record = RequestRecord::begin(
         server,
@@ -60,12 +64,13 @@ where
                 address: peer.address,
             },
             target: &target,
-            resource: served.as_ref().map(|served| served.resource.clone()),
+            resource: recorded(server, &target, served.as_ref(), proxied.as_deref()),
             dry_run: query.has("dryRun"),
         },
     );
     let encodings = headers::text(request.headers(), header::ACCEPT_ENCODING).map(Cow::into_owned);
-    let head = RequestHead { target, served, query, accept, encodings };
+    let timeout = Timeout::of(server, &target, &request, proxied.as_deref());
+    let head = RequestHead { target, served, proxied, timeout, query, accept, encodings };
     let response = match with_timeout(server, request, head, peer, &mut record).await {
         Ok(response) => response,
         Err(error) => {
@@ -80,9 +85,37 @@ where
 struct RequestHead {
     target: RequestTarget,
     served: Option<ServedResource>,
+    /// The APIService, if another server serves the target.
+    proxied: Option<Arc<KnownApiService>>,
+    timeout: Timeout,
     query: Query,
     accept: Option<String>,
     encodings: Option<String>,
+}
+
+/// How long a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timeout {
+    /// As long as its client wants: a watch.
+    None,
+    /// So long.
+    Of(Duration),
+}
+
+impl Timeout {
+    fn of<B>(
+        server: &ApiServer,
+        target: &RequestTarget,
+        request: &Request<B>,
+        proxied: Option<&KnownApiService>,
+    ) -> Self {
+        let lasting = match (proxied, target) {
+            (Some(_), _) => aggregated::lasts(target, request),
+            (None, RequestTarget::Resource(target)) => target.verb == Verb::Watch,
+            (None, RequestTarget::Path(_)) => false,
+        };
+        if lasting { Timeout::None } else { Timeout::Of(server.limits().request_timeout) }
+    }
 }
 
 /// A request for a resource, without its user and body.
@@ -112,6 +145,25 @@ fn find(server: &ApiServer, target: &ResourceTarget) -> Option<ServedResource> {
     Some(ServedResource { resource, version })
 }
 
+/// The resource of a request for its record, if it is one that exists: clients must not be able to create labels.
+fn recorded(
+    server: &ApiServer,
+    target: &RequestTarget,
+    served: Option<&ServedResource>,
+    proxied: Option<&KnownApiService>,
+) -> RecordedResource {
+    match (target, served, proxied) {
+        (_, Some(served), _) => RecordedResource::Served(served.resource.clone()),
+        (RequestTarget::Resource(target), None, Some(service)) => {
+            let aggregation = server.aggregator().aggregation(&server.registry());
+            let known = aggregation.versions.get(service.version());
+            let subresource = target.subresource.split('/').next().unwrap_or_default();
+            RecordedResource::Proxied(known.and_then(|known| known.knows(&target.resource, subresource)))
+        }
+        _ => RecordedResource::None,
+    }
+}
+
 /// Responds within the timeout of the request. A watch has its own.
 async fn with_timeout<B>(
     server: &ApiServer,
@@ -121,13 +173,15 @@ async fn with_timeout<B>(
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, ApiError>
 where
-    B: hyper::body::Body<Data = Bytes>,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if matches!(&head.target, RequestTarget::Resource(target) if target.verb == Verb::Watch) {
-        return route(server, request, head, peer, record).await;
+    let Timeout::Of(limit) = head.timeout else { return route(server, request, head, peer, record).await };
+    let mut time = deadline::allowed(head.query.text("timeout"), limit)?;
+    if head.proxied.is_some() {
+        time = aggregated::timeout(&head.target, time);
     }
-    let time = deadline::allowed(head.query.text("timeout"), server.limits().request_timeout)?;
+    let head = RequestHead { timeout: Timeout::Of(time), ..head };
     let response = tokio::time::timeout(time, route(server, request, head, peer, record)).await;
     match response {
         Ok(response) => response,
@@ -146,7 +200,7 @@ async fn route<B>(
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, ApiError>
 where
-    B: hyper::body::Body<Data = Bytes>,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let connection = request.extensions().get::<Connection>();
@@ -154,7 +208,7 @@ where
         // A connection of the reserve is for one response only, so that nobody can occupy the reserve.
         reserved.close();
     }
-    let user = server.access().authenticate(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
+    let user = server.access().authenticate(&peer.certificates, request.headers(), request.uri().path())?;
     record.set_user(&user, None);
     if let Some(connection) = connection.filter(|_| user.name != ANONYMOUS) {
         connection.set_authenticated();
@@ -168,6 +222,14 @@ where
     let mut permit = server.in_flight().acquire(&user, &head.target).await?;
     server.access().authorize(&user, &attributes(&head.target, request.method(), &head.query))?;
     record.set_allowed();
+    if let Some(service) = head.proxied.as_deref() {
+        let deadline = match head.timeout {
+            Timeout::None => None,
+            Timeout::Of(time) => Some(Instant::now() + time),
+        };
+        let proxied = Proxied { service, peer, user: &user, deadline };
+        return Ok(aggregated::handle(server, proxied, request, &mut permit, record).await);
+    }
     let flow = limits::flow(&user, &head.target);
     let response = match head.target {
         RequestTarget::Path(path) => {
@@ -197,7 +259,7 @@ async fn handle_resource<B>(
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, ApiError>
 where
-    B: hyper::body::Body<Data = Bytes>,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let ResourceHead { target, served: ServedResource { resource, version }, query, accept } = head;
@@ -290,7 +352,7 @@ where
 
 /// The error for a resource that is not served. Kubernetes has another one if the group is unknown.
 fn not_served(server: &ApiServer, target: &ResourceTarget) -> ApiError {
-    match target.group.is_empty() || discovery::group(&server.registry(), &target.group).is_some() {
+    match target.group.is_empty() || server.registry().groups().contains_key(&target.group) {
         true => ApiError::NoSuchResource,
         false => ApiError::NoSuchPath,
     }

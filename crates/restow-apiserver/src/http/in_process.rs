@@ -1,5 +1,6 @@
 //! Requests of clients in the same process, without a connection: a server inside a test or a simulation.
 
+use crate::auth::ClientCertificates;
 use crate::http::connections::Peer;
 use crate::http::dispatch;
 use crate::server::ApiServer;
@@ -7,7 +8,6 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use jiff::Timestamp;
 use restow_auth::User;
 use restow_auth::authenticate::ClientCertificate;
 use std::error::Error;
@@ -20,11 +20,11 @@ pub type InProcessBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 /// request's body at once.
 pub async fn call<B>(server: &ApiServer, request: Request<B>, user: User) -> Response<InProcessBody>
 where
-    B: hyper::body::Body<Data = Bytes>,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let certificate = ClientCertificate { user: Some(user), not_before: Timestamp::MIN, not_after: Timestamp::MAX };
-    let peer = Peer { address: IpAddr::V4(Ipv4Addr::LOCALHOST), certificate: Some(Ok(certificate)) };
+    let certificates = ClientCertificates { user: Some(Ok(ClientCertificate::of(user))), front_proxy: None };
+    let peer = Peer { address: IpAddr::V4(Ipv4Addr::LOCALHOST), certificates };
     let response = dispatch::handle(server, request, &peer).await;
     response.map(|body| body.map_err(|interrupted| interrupted.into()).boxed_unsync())
 }

@@ -1,6 +1,7 @@
 //! Paths that are not resources (nonResourceURLs): health, metrics, version, discovery, OpenAPI, OpenID, debugging.
 
-use crate::discovery::documents::DocumentName;
+use crate::discovery::aggregation::TieBreak;
+use crate::discovery::documents::{DocumentName, Sources};
 use crate::discovery::openapi;
 use crate::discovery::{self, DiscoveryRoot};
 use crate::error::ApiError;
@@ -15,7 +16,6 @@ use crate::request::negotiation::{self, Media};
 use crate::request::query::Query;
 use crate::request::request_info;
 use crate::resource::Protobuf;
-use crate::resource::registry::Registry;
 use crate::server::ApiServer;
 use crate::storage::census;
 use http::{HeaderMap, Response, header};
@@ -45,7 +45,8 @@ pub(super) async fn handle(
     accept: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    let registry = server.registry();
+    let sources = server.document_sources();
+    let (registry, aggregation) = (&sources.registry, &sources.aggregation);
     let parts = request_info::parts(path);
     let aggregated = accept.is_some_and(accepts_aggregated_discovery);
     let hashes = server.show_hashes();
@@ -71,20 +72,22 @@ pub(super) async fn handle(
         }
         ["api" | "apis"] if aggregated => {
             let root = if parts == ["api"] { DiscoveryRoot::Api } else { DiscoveryRoot::Apis };
-            let make = move |registry: &Registry| Some(discovery::aggregated(registry, root).to_string().into_bytes());
-            let document = server.documents().find(&registry, DocumentName::Discovery(root), make).await;
+            let make = move |sources: &Sources| {
+                Some(discovery::aggregated(&sources.registry, &sources.aggregation, root).to_string().into_bytes())
+            };
+            let document = server.documents().find(&sources, DocumentName::Discovery(root), make).await;
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             return Ok(documents::document_response(document.ok_or(ApiError::NoSuchPath)?, kind, headers));
         }
-        ["api"] => discovery::core_versions(&registry, &server.address()),
-        ["apis"] => discovery::groups(&registry),
-        ["apis", group] => discovery::group(&registry, group).ok_or(ApiError::NoSuchPath)?,
+        ["api"] => discovery::core_versions(registry, &server.address()),
+        ["apis"] => discovery::all_groups(registry, aggregation),
+        ["apis", group] => discovery::group(registry, aggregation, group).ok_or(ApiError::NoSuchPath)?,
         ["api", version] | ["apis", _, version] => {
             let group = if parts.len() == 3 { parts[1] } else { "" };
             let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
-            let known = group.is_empty() || discovery::group(&registry, group).is_some();
+            let known = group.is_empty() || registry.groups().contains_key(group);
             let missing = if known { ApiError::NoSuchResource } else { ApiError::NoSuchPath };
-            discovery::resources(&registry, &version, hashes).ok_or(missing)?
+            discovery::resources(registry, &version, hashes).ok_or(missing)?
         }
         [] | ["index.html"] => json!({"paths": paths(server)}),
         _ => return Err(ApiError::NoSuchPath),
@@ -100,31 +103,36 @@ async fn handle_openapi(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    let (registry, release) = (server.registry(), server.release());
+    let (sources, release) = (server.document_sources(), server.release());
     let documents = server.documents();
     let json = Media::Json.content_type();
     let (document, kind) = match parts {
         ["v2"] if headers::text(headers, header::ACCEPT).is_some_and(|accept| accept.contains(OPENAPI_PROTOBUF)) => {
-            let make = move |registry: &Registry| types::encode_openapi_v2(&openapi::version_2(registry, release)).ok();
-            (documents.find(&registry, DocumentName::OpenApiV2Protobuf, make).await, OPENAPI_PROTOBUF_SENT)
+            let make =
+                move |sources: &Sources| types::encode_openapi_v2(&openapi::version_2(&sources.registry, release)).ok();
+            (documents.find(&sources, DocumentName::OpenApiV2Protobuf, make).await, OPENAPI_PROTOBUF_SENT)
         }
         ["v2"] => {
-            let make = move |registry: &Registry| Some(openapi::version_2(registry, release).to_string().into_bytes());
-            (documents.find(&registry, DocumentName::OpenApiV2, make).await, json)
+            let make =
+                move |sources: &Sources| Some(openapi::version_2(&sources.registry, release).to_string().into_bytes());
+            (documents.find(&sources, DocumentName::OpenApiV2, make).await, json)
         }
         ["v3"] => {
-            let make = move |registry: &Registry| Some(openapi::index(registry, release).to_string().into_bytes());
-            (documents.find(&registry, DocumentName::OpenApiV3Index, make).await, json)
+            let make = move |sources: &Sources| {
+                Some(openapi::index(&sources.registry, &sources.aggregation, release).to_string().into_bytes())
+            };
+            (documents.find(&sources, DocumentName::OpenApiV3Index, make).await, json)
         }
         ["v3", "api", version] | ["v3", "apis", _, version] => {
             let group = if parts.len() == 4 { parts[2] } else { "" };
             let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
             let path = format!("/openapi/v3/{}", openapi::path_of(&version));
             let name = DocumentName::OpenApiV3(version.clone());
-            let make = move |registry: &Registry| {
-                openapi::document(registry, &version, release).map(|document| document.to_string().into_bytes())
+            let make = move |sources: &Sources| {
+                openapi::document(&sources.registry, &version, release)
+                    .map(|document| document.to_string().into_bytes())
             };
-            let document = documents.find(&registry, name, make).await.ok_or(ApiError::NoSuchResource)?;
+            let document = documents.find(&sources, name, make).await.ok_or(ApiError::NoSuchResource)?;
             return Ok(documents::versioned_document_response(document, &path, query.text("hash"), headers));
         }
         _ => (None, json),
@@ -140,10 +148,11 @@ async fn metrics(server: &ApiServer) -> Response<Body> {
 
 /// The paths that `/` lists.
 fn paths(server: &ApiServer) -> Vec<String> {
+    let Sources { registry, aggregation } = server.document_sources();
     let mut paths: Vec<String> = ["/healthz", "/livez", "/metrics", "/readyz", "/version"].map(String::from).to_vec();
-    for (name, group) in server.registry().groups() {
+    for (name, versions) in aggregation.ordered_groups(&registry, TieBreak::Group) {
         let root = if name.is_empty() { "/api".to_string() } else { format!("/apis/{name}") };
-        paths.extend(group.versions.iter().map(|version| format!("{root}/{version}")));
+        paths.extend(versions.iter().map(|version| format!("{root}/{version}")));
         paths.push(root);
     }
     paths.sort();

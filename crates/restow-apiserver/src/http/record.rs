@@ -1,6 +1,7 @@
 //! The record of a request, for the metrics and the audit log. It is complete when the response has ended.
 
 use crate::audit::{PendingEvent, RequestOrigin};
+use crate::discovery::aggregation::KnownResource;
 use crate::error::ApiError;
 use crate::http::body::{Body, StreamKind};
 use crate::metrics::{LongRunning, Metrics, RequestLabels};
@@ -26,7 +27,7 @@ pub(crate) struct RequestRecord {
     begun: Instant,
     method: &'static str,
     target: RequestTarget,
-    resource: Option<Arc<Resource>>,
+    resource: RecordedResource,
     dry_run: bool,
     code: u16,
     long_running: Option<LongRunning>,
@@ -38,8 +39,18 @@ pub(crate) struct RecordedRequest<'a> {
     pub(crate) origin: RequestOrigin<'a>,
     pub(crate) target: &'a RequestTarget,
     /// The resource, if it is served.
-    pub(crate) resource: Option<Arc<Resource>>,
+    pub(crate) resource: RecordedResource,
     pub(crate) dry_run: bool,
+}
+
+/// The resource of a request.
+pub(crate) enum RecordedResource {
+    /// This server serves it.
+    Served(Arc<Resource>),
+    /// Another server serves its group-version; with what that server is known to serve.
+    Proxied(Option<KnownResource>),
+    /// Nobody serves it, or the request is for another path.
+    None,
 }
 
 impl RequestRecord {
@@ -80,6 +91,11 @@ impl RequestRecord {
         }
     }
 
+    /// The id of the request in the audit log.
+    pub(crate) fn audit_id(&self) -> Option<&str> {
+        self.audit.as_ref().map(PendingEvent::id)
+    }
+
     /// The request is authorized.
     pub(crate) fn set_allowed(&mut self) {
         if let Some(event) = &mut self.audit {
@@ -111,7 +127,7 @@ impl RequestRecord {
 
     fn labels(&self) -> RequestLabels<'_> {
         match (&self.target, &self.resource) {
-            (RequestTarget::Resource(target), Some(resource)) => RequestLabels {
+            (RequestTarget::Resource(target), RecordedResource::Served(resource)) => RequestLabels {
                 verb: verb_label(target.verb),
                 dry_run: self.dry_run,
                 group: &target.group,
@@ -120,7 +136,19 @@ impl RequestRecord {
                 subresource: resource.subresource(&target.subresource).map_or("", |found| &found.name),
                 scope: scope_label(target),
             },
-            (RequestTarget::Resource(target), None) => {
+            (RequestTarget::Resource(target), RecordedResource::Proxied(known)) => RequestLabels {
+                verb: verb_label(target.verb),
+                dry_run: self.dry_run,
+                group: &target.group,
+                version: &target.version,
+                resource: known.map_or("", |_| &target.resource),
+                subresource: match known {
+                    Some(KnownResource::Subresource) => target.subresource.split('/').next().unwrap_or_default(),
+                    Some(KnownResource::Resource) | None => "",
+                },
+                scope: scope_label(target),
+            },
+            (RequestTarget::Resource(target), RecordedResource::None) => {
                 RequestLabels { verb: verb_label(target.verb), scope: scope_label(target), ..RequestLabels::default() }
             }
             (RequestTarget::Path(path), _) => RequestLabels {

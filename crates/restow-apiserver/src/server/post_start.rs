@@ -1,5 +1,6 @@
 //! Post-start hooks: create the default objects of a cluster after the server has registered.
 
+use crate::aggregator::Aggregator;
 use crate::auth::Access;
 use crate::builtin::kinds::service::allocation;
 use crate::controllers::{KubernetesService, publish_servers};
@@ -20,6 +21,7 @@ pub(crate) struct PostStart {
     pub(crate) namespaces: Arc<Namespaces>,
     pub(crate) access: Arc<Access>,
     pub(crate) service: Arc<KubernetesService>,
+    pub(crate) aggregator: Arc<Aggregator>,
 }
 
 /// Waits until the storage versions are reported, and then creates the default objects of a cluster.
@@ -33,6 +35,7 @@ pub(crate) async fn start(hooks: PostStart) {
             result => {
                 if result.is_ok() {
                     hooks.core.spawn(publish_servers(hooks.service.clone()));
+                    hooks.core.spawn(hooks.aggregator.clone().keep_authentication_published());
                 }
                 hooks.core.startup().finish(result);
                 return;
@@ -47,6 +50,8 @@ impl PostStart {
     async fn run(&self) -> Result<(), ApiError> {
         self.namespaces.create_system_namespaces().await?;
         allocation::repair(&self.core).await?;
-        self.access.reconcile_default_policy().await
+        self.access.reconcile_default_policy().await?;
+        self.aggregator.publish_authentication().await?;
+        self.aggregator.register().await
     }
 }

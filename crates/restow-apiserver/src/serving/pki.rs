@@ -1,4 +1,5 @@
-//! Self-managed certificates: a CA, a server certificate and an admin certificate; and the TLS configuration for these or
+//! Self-managed certificates: a CA, a server certificate and an admin certificate, and the same for front proxies; and the TLS
+//! configuration for these or
 //! for given certificates.
 //!
 //! The CA is created on the first start and kept. The other certificates are issued on every start, so that they cover the
@@ -27,7 +28,17 @@ pub struct Pki {
     pub server: CertificateAndKey,
     /// The client certificate of an administrator, in the group `system:masters`.
     pub admin: CertificateAndKey,
+    /// The certificate of the authority of front proxies.
+    pub front_proxy_ca: String,
+    /// The client certificate with which the server passes requests on to the API servers behind it.
+    pub front_proxy_client: CertificateAndKey,
 }
+
+/// The common name of the certificate of [`Pki::front_proxy_client`].
+pub const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
+/// The names of the authorities.
+const CA_NAME: &str = "restow-ca";
+const FRONT_PROXY_CA_NAME: &str = "restow-front-proxy-ca";
 
 /// A certificate with its key.
 pub struct CertificateAndKey {
@@ -72,16 +83,14 @@ impl Pki {
     pub fn open(folder: &Path, addresses: &[IpAddr]) -> Result<Self, PkiError> {
         let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         created.map_err(|error| PkiError::CreateDirectory(folder.into(), error))?;
-        let ca = match read(folder, "ca")? {
-            Some(ca) => ca,
-            None => write(folder, "ca", create_ca()?)?,
-        };
-        let key = KeyPair::from_pem(&ca.key).map_err(|error| PkiError::AuthorityKey(folder.into(), error))?;
-        let issuer = Issuer::new(ca_params(), key);
+        let (ca, issuer) = authority(folder, "ca", CA_NAME)?;
+        let (front_proxy_ca, proxies) = authority(folder, "front-proxy-ca", FRONT_PROXY_CA_NAME)?;
         // Issued on every start: it takes a millisecond, and never expires in use.
         let server = write(folder, "server", issue_server(&issuer, addresses)?)?;
-        let admin = write(folder, "admin", issue_client(&issuer, "restow-admin", "system:masters")?)?;
-        Ok(Pki { ca: ca.certificate, server, admin })
+        let admin = write(folder, "admin", issue_client(&issuer, "restow-admin", Some("system:masters"))?)?;
+        let proxy = issue_client(&proxies, FRONT_PROXY_CLIENT, None)?;
+        let front_proxy_client = write(folder, FRONT_PROXY_CLIENT, proxy)?;
+        Ok(Pki { ca, server, admin, front_proxy_ca, front_proxy_client })
     }
 
     /// TLS with the server's certificate, for clients with certificates of the same authority.
@@ -106,11 +115,7 @@ impl Pki {
 /// TLS with this certificate; clients may authenticate with a certificate of the CA.
 pub fn tls_config(identity: &CertificateAndKey, client_ca: &str) -> Result<Arc<rustls::ServerConfig>, PkiError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
-        let certificate = certificate.map_err(|error| PkiError::Pem("client CA", error))?;
-        roots.add(certificate).map_err(|error| PkiError::ClientAuthority(error.to_string()))?;
-    }
+    let roots = roots_of(client_ca)?;
     let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()
@@ -132,15 +137,35 @@ pub fn tls_config(identity: &CertificateAndKey, client_ca: &str) -> Result<Arc<r
     Ok(Arc::new(config))
 }
 
-fn create_ca() -> Result<CertificateAndKey, PkiError> {
+/// The CA certificates in a PEM text.
+pub(super) fn roots_of(pem: &str) -> Result<rustls::RootCertStore, PkiError> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| PkiError::Pem("client CA", error))?;
+        roots.add(certificate).map_err(|error| PkiError::ClientAuthority(error.to_string()))?;
+    }
+    Ok(roots)
+}
+
+/// The certificate of an authority in `folder`, created if it is not there, and what it issues certificates with.
+fn authority(folder: &Path, file: &str, name: &str) -> Result<(String, Issuer<'static, KeyPair>), PkiError> {
+    let ca = match read(folder, file)? {
+        Some(ca) => ca,
+        None => write(folder, file, create_ca(name)?)?,
+    };
+    let key = KeyPair::from_pem(&ca.key).map_err(|error| PkiError::AuthorityKey(folder.into(), error))?;
+    Ok((ca.certificate, Issuer::new(ca_params(name), key)))
+}
+
+fn create_ca(name: &str) -> Result<CertificateAndKey, PkiError> {
     let key = KeyPair::generate()?;
-    Ok(CertificateAndKey { certificate: ca_params().self_signed(&key)?.pem(), key: key.serialize_pem() })
+    Ok(CertificateAndKey { certificate: ca_params(name).self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
 /// Name and usages of the CA. Issuing needs only its name and key, so this works on later starts too.
-fn ca_params() -> CertificateParams {
+fn ca_params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "restow-ca");
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     valid_for(&mut params, Duration::days(3650));
@@ -162,10 +187,12 @@ fn issue_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<Ce
     sign(params, issuer)
 }
 
-fn issue_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Result<CertificateAndKey, PkiError> {
+fn issue_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: Option<&str>) -> Result<CertificateAndKey, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, user);
-    params.distinguished_name.push(DnType::OrganizationName, group);
+    if let Some(group) = group {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     sign(params, issuer)
 }

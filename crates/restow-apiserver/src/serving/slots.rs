@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::{SlotKind, Table};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// After how many milliseconds a connection whose client reads none of its responses counts as idle.
@@ -111,8 +111,13 @@ struct Activity {
     /// Whether to close without telling the client.
     without_notice: AtomicBool,
     close: Notify,
+    /// Who uses the connection after it was upgraded to another protocol.
+    held: watch::Sender<usize>,
     slots: std::sync::Weak<ConnectionSlots>,
 }
+
+/// Keeps the slot of a connection that was upgraded to another protocol.
+pub(crate) struct ConnectionHold(Arc<Activity>);
 
 /// A running request. Dropping it ends the request.
 pub(super) struct ActiveRequest {
@@ -147,6 +152,7 @@ impl ConnectionSlots {
             closing: AtomicBool::new(false),
             without_notice: AtomicBool::new(false),
             close: Notify::new(),
+            held: watch::Sender::new(0),
             slots: Arc::downgrade(self),
         }));
         table.insert(connection.0.clone());
@@ -200,6 +206,12 @@ impl ConnectionSlot {
         while !activity.closing.load(Ordering::Acquire) {
             activity.close.notified().await;
         }
+    }
+
+    /// Completes when nobody uses the connection any more after an upgrade to another protocol.
+    pub(super) async fn upgrades_ended(&self) {
+        // The sender lives as long as this.
+        let _ = self.connection.0.held.subscribe().wait_for(|held| *held == 0).await;
     }
 
     /// Waits until the connection may have to be closed.
@@ -263,6 +275,12 @@ impl Connection {
         self.0.close();
     }
 
+    /// Keeps the slot of this connection after its requests: it is going to be upgraded to another protocol.
+    pub(crate) fn hold(&self) -> ConnectionHold {
+        self.0.held.send_modify(|held| *held += 1);
+        ConnectionHold(self.0.clone())
+    }
+
     pub(super) fn is_in_use(&self) -> bool {
         self.0.running.load(Ordering::Acquire) > 0
     }
@@ -271,6 +289,12 @@ impl Connection {
         self.0.had_request.store(true, Ordering::Release);
         self.0.running.fetch_add(1, Ordering::AcqRel);
         ActiveRequest { activity: self.0.clone(), number: self.0.next.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for ConnectionHold {
+    fn drop(&mut self) {
+        self.0.held.send_modify(|held| *held -= 1);
     }
 }
 

@@ -12,8 +12,8 @@ use restow_apiserver::resource::strategy::Plain;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
 use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{
-    AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Changed, Gates, Guarantee, LoadLimits, ObjectChange,
-    ObjectDecision, ObjectRef, ServerConfig, StorageVersions,
+    AccessConfig, AggregatorConfig, AgreementConfig, ApiServer, AuthorizationMode, Changed, Gates, Guarantee,
+    LoadLimits, ObjectChange, ObjectDecision, ObjectRef, ServerConfig, StorageVersions,
 };
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_store::conformance::ModelStore;
@@ -95,6 +95,7 @@ pub(crate) async fn start_as(
         limits: LoadLimits::default(),
         audit: None,
         root_ca: None,
+        aggregator: AggregatorConfig::default(),
         gates,
         agreement: AgreementConfig {
             renew_interval: Duration::from_millis(200),

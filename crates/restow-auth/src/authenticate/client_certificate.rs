@@ -17,6 +17,9 @@ pub enum CertificateError {
     /// The bytes are not a certificate.
     #[error("the client's certificate cannot be read")]
     Unreadable,
+    /// The certificate is not of the authority of users' certificates.
+    #[error("x509: certificate signed by unknown authority")]
+    UnknownAuthority,
     /// A name in the subject is not a string.
     #[error("the client's certificate has a name that is not a string")]
     NotText,

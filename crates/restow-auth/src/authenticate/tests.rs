@@ -103,25 +103,55 @@ fn client_certificates_are_checked_before_bearer_tokens() {
     let cert = Ok(ClientCertificate::of(User::named("cert")));
     let token = Some(Secret("t1"));
     let groups = |user: User| (user.name, user.groups);
-    let both = authenticate(Credentials { certificate: Some(&cert), token, path: "/api" }).unwrap();
+    let named = Some(Ok(User::named("named-by-a-proxy")));
+    let first =
+        authenticate(Credentials { certificate: Some(&cert), front_proxy: named, token, path: "/api" }).unwrap();
+    assert_eq!(first.name, "named-by-a-proxy");
+    let expired_proxy = Some(Err(CertificateError::Unreadable));
+    let refused = authenticate(Credentials { front_proxy: expired_proxy, path: "/livez", ..Credentials::default() });
+    assert_eq!(refused, Err(AuthenticationError::Certificate(CertificateError::Unreadable)), "it is not anonymous");
+    let both =
+        authenticate(Credentials { certificate: Some(&cert), token, path: "/api", ..Credentials::default() }).unwrap();
     assert_eq!(groups(both), ("cert".into(), vec![AUTHENTICATED.to_string()]));
     let with_token = authenticate(Credentials { token, path: "/api", ..Credentials::default() }).unwrap();
     assert_eq!(groups(with_token), ("ann".into(), vec!["dev".to_string(), AUTHENTICATED.into()]));
     assert_eq!(authenticate(Credentials { path: "/livez", ..Credentials::default() }), Ok(User::anonymous()));
     let refused = authenticate(Credentials { path: "/api", ..Credentials::default() });
     assert_eq!(refused, Err(AuthenticationError::NoCredentials));
-    let wrong = authenticate(Credentials { token: Some(Secret("t2")), path: "/livez", certificate: None });
+    let wrong = authenticate(Credentials {
+        token: Some(Secret("t2")),
+        path: "/livez",
+        certificate: None,
+        ..Credentials::default()
+    });
     assert_eq!(wrong, Err(AuthenticationError::Token("invalid bearer token".into())));
     let unreadable = Err(CertificateError::NotText);
-    let refused = authenticate(Credentials { certificate: Some(&unreadable), token: None, path: "/livez" });
+    let refused = authenticate(Credentials {
+        certificate: Some(&unreadable),
+        token: None,
+        path: "/livez",
+        ..Credentials::default()
+    });
     assert_eq!(refused, Err(AuthenticationError::Certificate(CertificateError::NotText)));
     let expired = Ok(ClientCertificate { not_after: Timestamp::from_second(-1).unwrap(), ..cert.clone().unwrap() });
-    let refused = authenticate(Credentials { certificate: Some(&expired), token: None, path: "/livez" });
+    let refused = authenticate(Credentials {
+        certificate: Some(&expired),
+        token: None,
+        path: "/livez",
+        ..Credentials::default()
+    });
     assert!(matches!(refused, Err(AuthenticationError::Certificate(CertificateError::Expired(_)))), "{refused:?}");
-    let with_token = authenticate(Credentials { certificate: Some(&expired), token, path: "/api" }).unwrap();
+    let with_token =
+        authenticate(Credentials { certificate: Some(&expired), token, path: "/api", ..Credentials::default() })
+            .unwrap();
     assert_eq!(with_token.name, "ann");
     let unnamed = Ok(ClientCertificate { user: None, ..cert.clone().unwrap() });
-    let anonymous = authenticate(Credentials { certificate: Some(&unnamed), token: None, path: "/livez" });
+    let anonymous = authenticate(Credentials {
+        certificate: Some(&unnamed),
+        token: None,
+        path: "/livez",
+        ..Credentials::default()
+    });
     assert_eq!(anonymous, Ok(User::anonymous()));
     let elsewhere = authenticators.authenticate_token(
         Secret("t1"),

@@ -305,6 +305,7 @@ fn config(store: StoreClient, number: usize, kind: ServerKind, voting: Voting) -
         limits: LoadLimits::default(),
         audit: None,
         root_ca: None,
+        aggregator: Default::default(),
         gates,
         agreement,
     })

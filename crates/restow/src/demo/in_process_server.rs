@@ -8,7 +8,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use restow_api::ServerId;
 use restow_apiserver::release::Release;
-use restow_apiserver::{AgreementConfig, ApiServer, Gates};
+use restow_apiserver::{AggregatorConfig, AgreementConfig, ApiServer, Gates};
 use restow_store::Store;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -66,7 +66,8 @@ impl InProcessServer {
         };
         let authenticators = serving::authenticators(Some(&spec.pki.join("service-accounts.key")), None)?;
         let options = &ServingArgs::default().with_request_timeout(REQUEST_TIMEOUT);
-        let setup = Setup { release: spec.release, address, authenticators, gates, agreement, root_ca: None, options };
+        let (release, aggregator) = (spec.release, AggregatorConfig::default());
+        let setup = Setup { release, address, authenticators, gates, agreement, root_ca: None, aggregator, options };
         let server = serving::server(store.clone(), setup).await?;
         let tls = spec.pki()?.tls()?;
         let (stop, stopped) = oneshot::channel::<()>();

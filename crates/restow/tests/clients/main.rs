@@ -4,6 +4,7 @@
 
 mod admission;
 mod admission_policies;
+mod aggregated_apis;
 mod conversion_webhook;
 mod custom_resources;
 mod etcd_outage;

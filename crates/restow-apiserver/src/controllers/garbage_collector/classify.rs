@@ -55,6 +55,9 @@ impl Classification {
 /// retried later.
 async fn check_owner(handlers: &Handlers, owner: &Owner, namespace: &str) -> Result<CheckedOwner, ApiError> {
     let version = owner.api_version.parse::<GroupVersion>().map_err(|_| ApiError::NoSuchResource)?;
+    if handlers.aggregator.is_proxied(&version) {
+        return Err(ApiError::Internal(format!("the owner {} {} is on another API server", owner.kind, owner.name)));
+    }
     let registry = handlers.registry();
     let resources = registry.in_version(&version).into_iter().flat_map(|resources| resources.values());
     let resources = resources.filter(|resource| resource.names.kind == owner.kind);

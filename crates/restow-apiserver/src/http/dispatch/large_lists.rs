@@ -1,11 +1,10 @@
 //! Lists that are too large to be read and sent in one piece.
 
-use super::tests::{admin, ask, bytes_of, server};
+use super::tests::{admin, ask, bytes_of, certificates, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
 use http_body_util::BodyExt;
 use restow_apimachinery::types;
-use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::io::Read;
 use std::net::IpAddr;
@@ -171,10 +170,8 @@ async fn a_client_that_does_not_read_its_list_blocks_no_other_client() {
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let request = Request::post(path).header("content-type", "application/json");
     assert_eq!(ask(&server, &admin(), request, binding).await.status(), 201);
-    let peer = |name: &str| Peer {
-        address: IpAddr::from([127, 0, 0, 1]),
-        certificate: Some(Ok(ClientCertificate::of(User::named(name)))),
-    };
+    let peer =
+        |name: &str| Peer { address: IpAddr::from([127, 0, 0, 1]), certificates: certificates(User::named(name)) };
     let (reader, other) = (peer("reader"), peer("other"));
     // The binding takes a moment to be known, and requests are rejected while the only permit is taken.
     let ask_for = async |who: &Peer, path: &str| loop {

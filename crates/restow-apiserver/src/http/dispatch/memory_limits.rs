@@ -1,11 +1,10 @@
 //! Memory limits of requests: bodies, stored objects that are changed, and watches.
 
-use super::tests::{admin, ask, bytes_of, server};
+use super::tests::{admin, ask, bytes_of, certificates, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
 use crate::http::request_body::MAX_BODY;
 use http_body_util::BodyExt;
-use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use serde_json::json;
 use std::future::{Future, poll_fn};
@@ -18,8 +17,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MALLORY: &str = "mallory";
 
 fn mallory() -> Peer {
-    let certificate = Some(Ok(ClientCertificate::of(User::named(MALLORY))));
-    Peer { address: IpAddr::from([127, 0, 0, 1]), certificate }
+    Peer { address: IpAddr::from([127, 0, 0, 1]), certificates: certificates(User::named(MALLORY)) }
 }
 
 /// A server on which Mallory may do everything, without being an administrator.

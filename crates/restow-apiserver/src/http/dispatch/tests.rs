@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::audit::{AuditConfig, AuditLog};
+use crate::auth::ClientCertificates;
 use crate::builtin::{self, RuntimeConfig};
 use crate::flow_control::limits::LoadLimits;
 use crate::http::non_resource::{OPENAPI_PROTOBUF, OPENAPI_PROTOBUF_SENT};
@@ -32,14 +33,15 @@ pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<A
 }
 
 pub(crate) fn admin() -> Peer {
-    Peer {
-        address: IpAddr::from([127, 0, 0, 1]),
-        certificate: Some(Ok(ClientCertificate::of(User::named("admin").with_group(MASTERS)))),
-    }
+    Peer { address: IpAddr::from([127, 0, 0, 1]), certificates: certificates(User::named("admin").with_group(MASTERS)) }
+}
+
+pub(crate) fn certificates(user: User) -> ClientCertificates {
+    ClientCertificates { user: Some(Ok(ClientCertificate::of(user))), front_proxy: None }
 }
 
 fn stranger() -> Peer {
-    Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: None }
+    Peer { address: IpAddr::from([127, 0, 0, 1]), certificates: ClientCertificates::default() }
 }
 
 pub(crate) async fn ask(

@@ -1,0 +1,172 @@
+//! Requests for what other API servers serve: their timeouts, and their responses as this server sends them on.
+
+use crate::aggregator::{BackendError, KnownApiService, Origin, ProxiedBody, Tunnel, is_upgrade};
+use crate::flow_control::limits::InFlightPermit;
+use crate::handlers::Interrupted;
+use crate::http::body::{Body, StreamKind};
+use crate::http::connections::Peer;
+use crate::http::record::RequestRecord;
+use crate::http::render;
+use crate::request::request_info::{self, RequestTarget};
+use crate::resource::Verb;
+use crate::server::ApiServer;
+use crate::serving::{Connection, ResponseGuard};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use restow_auth::User;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a request for a document of discovery may take, as in Kubernetes.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Subresources whose requests may take as long as they want, as in Kubernetes.
+const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// A request for what another server serves.
+pub(super) struct Proxied<'a> {
+    pub(super) service: &'a KnownApiService,
+    pub(super) peer: &'a Peer,
+    pub(super) user: &'a User,
+    /// When the response must have ended; `None` for a request that may last.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// The APIService of a target that another server serves.
+pub(super) fn find(server: &ApiServer, target: &RequestTarget) -> Option<Arc<KnownApiService>> {
+    match target {
+        RequestTarget::Resource(target) => server.aggregator().find(&target.group, &target.version),
+        RequestTarget::Path(path) => match request_info::parts(path).as_slice() {
+            ["apis", group, version, ..] | ["openapi", "v3", "apis", group, version] => {
+                server.aggregator().find(group, version)
+            }
+            _ => None,
+        },
+    }
+}
+
+/// Whether a request to another server may last as long as its client wants.
+pub(super) fn lasts<B>(target: &RequestTarget, request: &Request<B>) -> bool {
+    match target {
+        _ if is_upgrade(request) => true,
+        RequestTarget::Resource(target) => {
+            let subresource = target.subresource.split('/').next().unwrap_or_default();
+            target.verb == Verb::Watch || LASTING.contains(&subresource)
+        }
+        RequestTarget::Path(_) => false,
+    }
+}
+
+/// How long a request to another server may take: less for discovery, so that clients that ask every server do not wait.
+pub(super) fn timeout(target: &RequestTarget, requested: Duration) -> Duration {
+    match target {
+        RequestTarget::Path(path) if path.starts_with("/apis/") => requested.min(DISCOVERY_TIMEOUT),
+        _ => requested,
+    }
+}
+
+/// Passes a request on. Errors are what kube-aggregator responds: plain text.
+pub(super) async fn handle<B>(
+    server: &ApiServer,
+    proxied: Proxied<'_>,
+    mut request: Request<B>,
+    permit: &mut Option<InFlightPermit>,
+    record: &RequestRecord,
+) -> Response<Body>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    server.access().remove_request_headers(request.headers_mut());
+    let origin = Origin { user: proxied.user, address: proxied.peer.address, audit_id: record.audit_id() };
+    let outcome = match proxied.service.available() {
+        Err(error) => Err(error),
+        Ok(backend) if is_upgrade(&request) => {
+            let connection = request.extensions().get::<Connection>().cloned();
+            let upgrade = backend.forward_upgrade(request, origin);
+            let answer = tokio::time::timeout(server.limits().request_timeout, upgrade).await;
+            answer.unwrap_or(Err(BackendError::Timeout)).map(|(response, tunnel)| {
+                if let Some(tunnel) = tunnel {
+                    // An upgraded connection is idle most of the time, as a watch is.
+                    *permit = None;
+                    open(server, tunnel, connection.as_ref());
+                }
+                response
+            })
+        }
+        Ok(backend) => backend.forward(request, origin).await,
+    };
+    match outcome {
+        Ok(response) => sent_on(server, response, proxied.deadline, permit),
+        Err(error) => failure(&error, proxied.service, record),
+    }
+}
+
+/// Lets a tunnel run until one of its ends closes it, or the server stops. Its connection counts as long.
+fn open(server: &ApiServer, tunnel: Tunnel, connection: Option<&Connection>) {
+    let (held, stopping) = (connection.map(Connection::hold), server.core.stopping());
+    server.core.spawn(async move {
+        let _held = held;
+        tokio::select! {
+            biased;
+            () = stopping => {}
+            () = tunnel.run() => {}
+        }
+    });
+}
+
+/// The response of another server as a stream.
+fn sent_on(
+    server: &ApiServer,
+    response: Response<ProxiedBody>,
+    deadline: Option<Instant>,
+    permit: &mut Option<InFlightPermit>,
+) -> Response<Body> {
+    let ends = response.body().is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let mut response = response.map(|body| {
+        let chunks = body.into_data_stream().map(|chunk| chunk.map_err(|_| Interrupted)).boxed();
+        match deadline {
+            _ if ends => Body::Whole(Bytes::new()),
+            Some(deadline) => Body::stream(StreamKind::Document, until(chunks, deadline)),
+            None => Body::stream(StreamKind::Watch, chunks.take_until(server.core.stopping())),
+        }
+    });
+    if let Some(mut permit) = permit.take() {
+        permit.release_shared();
+        response.extensions_mut().insert(ResponseGuard::new(permit));
+    }
+    response
+}
+
+/// The chunks, cut off at the deadline.
+fn until(
+    chunks: BoxStream<'static, Result<Bytes, Interrupted>>,
+    deadline: Instant,
+) -> impl futures::Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
+    stream::unfold(Some(chunks), move |chunks| async move {
+        let mut chunks = chunks?;
+        match tokio::time::timeout_at(deadline, chunks.next()).await {
+            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(chunks))),
+            Ok(None) => None,
+            Ok(Some(Err(_))) | Err(_) => Some((Err(Interrupted), None)),
+        }
+    })
+}
+
+fn failure(error: &BackendError, service: &KnownApiService, record: &RequestRecord) -> Response<Body> {
+    tracing::debug!(%error, version = %service.version(), "a request could not be passed on");
+    let code = match error {
+        BackendError::Unavailable | BackendError::Exchange(_) => 503,
+        BackendError::Timeout => 504,
+        BackendError::Configuration(_) => 500,
+        BackendError::Redirect => 502,
+    };
+    record.terminated(code);
+    let mut response = render::bytes_response(code, format!("{error}\n"), "text/plain; charset=utf-8");
+    let headers = response.headers_mut();
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    response
+}
