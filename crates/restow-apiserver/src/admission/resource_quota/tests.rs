@@ -100,7 +100,7 @@ fn the_status_has_the_limits_and_the_usage_of_what_is_limited() {
 fn quotas_are_known_by_namespace() {
     let quotas = Quotas::default();
     assert!(!quotas.has_quota("a"));
-    quotas.change(|known| drop(known.insert(("a".to_owned(), "few".to_owned()))));
+    quotas.change(|known| _ = known.insert(("a".to_owned(), "few".to_owned())));
     assert!(quotas.has_quota("a") && !quotas.has_quota("b") && !quotas.has_quota("few"));
     assert_eq!(quotas.known(), [("a".to_owned(), "few".to_owned())]);
 }
