@@ -195,11 +195,14 @@ pub(super) fn local(version: &GroupVersion, priority: Priority, managed: Managed
             "uid": restow_host::uuid().to_string(), "creationTimestamp": object_meta::now(),
         },
         "spec": {
-            "group": version.group(), "version": version.version(),
+            "version": version.version(),
             "groupPriorityMinimum": priority.group, "versionPriority": priority.version,
         },
     }))
     .unwrap_or_default();
+    // As its type writes it: an empty group is left out, and nothing is rewritten by a migration.
+    let group = Some(version.group()).filter(|group| !group.is_empty());
+    object.set_at(&["spec", "group"], group.map(Value::from));
     Condition::local().set_in(&mut object);
     object
 }

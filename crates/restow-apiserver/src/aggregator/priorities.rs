@@ -27,7 +27,7 @@ const BUILTIN: &[Row] = &[
     ("apiextensions.k8s.io", 16700, &[("v1", 15)]),
     ("admissionregistration.k8s.io", 16700, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]),
     ("scheduling.k8s.io", 16600, &[("v1", 15), ("v1beta1", 9), ("v1alpha3", 3), ("v1alpha2", 2), ("v1alpha1", 1)]),
-    ("coordination.k8s.io", 16500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12)]),
+    ("coordination.k8s.io", 16500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12), ("v1alpha1", 12)]),
     ("node.k8s.io", 16300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]),
     ("discovery.k8s.io", 16200, &[("v1", 15), ("v1beta1", 12)]),
     ("resource.k8s.io", 16200, &[("v1", 21), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1), ("v1alpha2", 1)]),
