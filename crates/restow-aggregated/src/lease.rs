@@ -42,8 +42,7 @@ impl LeaseIdentity {
         Api::namespaced(client.clone(), "kube-system")
     }
 
-    /// Creates the lease, in place of the one of an earlier process. Writes of this server compare
-    /// `own_lease`.
+    /// Creates the lease, in place of the one of an earlier process. Writes of this server compare `own_lease`.
     pub(crate) async fn take(&self, client: &kube::Client, own_lease: &OwnLease) -> Result<HeldLease, kube::Error> {
         let leases = Self::leases(client);
         let mut attempt = 0;
