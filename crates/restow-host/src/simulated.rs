@@ -112,6 +112,8 @@ impl Process {
     where
         F: Future<Output: Send> + Send + 'static,
     {
+        // In a box it is moved once: the future of a request has kilobytes.
+        let future = Box::pin(future);
         let handle = tokio::spawn(self.enter(|| crate::inherit(future)));
         let mut state = self.state();
         if state.tasks.len() >= 256 {

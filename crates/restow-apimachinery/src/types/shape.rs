@@ -56,7 +56,12 @@ impl TypeTable {
                 continue;
             }
             match object.get(field.name) {
-                None | Some(Value::Null) => match self.unset(field) {
+                None => {
+                    if let Some(value) = self.unset(field) {
+                        object.insert(field.name.to_owned(), value);
+                    }
+                }
+                Some(Value::Null) => match self.unset(field) {
                     Some(value) => drop(object.insert(field.name.to_owned(), value)),
                     None => drop(object.remove(field.name)),
                 },

@@ -90,17 +90,13 @@ fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object
     if source == target {
         return Ok(object);
     }
-    let failed = |object: &Object, reason: String| ConversionError {
-        object: format!("{}/{}", object.namespace(), object.name()),
-        target: target.to_string(),
-        reason,
-    };
-    reshape(&mut object, &source, target).map_err(|reason| failed(&object, reason))?;
+    let name = format!("{}/{}", object.namespace(), object.name());
+    let failed = |reason: String| ConversionError { object: name.clone(), target: target.to_string(), reason };
+    reshape(&mut object, &source, target).map_err(failed)?;
     object.set("apiVersion", Some(target.into()));
     let Some(kind) = TypeTable::shared().kind(target, object.kind()) else { return Ok(object) };
     let revision = object.resource_version().to_string();
-    let written = types::normalize(kind, object.clone().into_value());
-    let written = written.map_err(|error| failed(&object, error.to_string()))?;
+    let written = types::normalize(kind, object.into_value()).map_err(|error| failed(error.to_string()))?;
     let mut written = Object::from_value(written.value).unwrap_or_default();
     written.set_meta("resourceVersion", &revision);
     Ok(written)
