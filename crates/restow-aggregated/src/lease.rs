@@ -6,6 +6,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use restow_api::{MicroTime, ServerId};
 use restow_rules::collect::{CONTROL_PLANE_LABEL, MainLease, OWN_LEASE_ANNOTATION, OWN_STORE_LABEL, OwnLease};
 use serde_json::json;
+use thiserror::Error;
 
 /// How many times taking the lease is tried when others write it at the same time.
 const ATTEMPTS: usize = 10;
@@ -13,6 +14,8 @@ const ATTEMPTS: usize = 10;
 const IDENTITY: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
 /// The duration of the lease. Time alone does not end it: a server that was paused could still write to its own store.
 const FOR_EVER: i32 = i32::MAX;
+/// The finalizer that keeps a lease which somebody deletes, until the lease in the own store is gone.
+const FINALIZER: &str = "restow.dev/own-lease";
 
 /// The identity of this server at the main API server.
 #[derive(Clone, Debug)]
@@ -29,12 +32,36 @@ pub(crate) struct LeaseIdentity {
 #[derive(Clone, Debug)]
 pub(crate) struct HeldLease(Box<Lease>);
 
-impl HeldLease {
-    /// Whether it is still this lease.
-    pub(crate) async fn exists(&self, client: &kube::Client) -> Result<bool, kube::Error> {
-        let found = LeaseIdentity::leases(client).get_opt(&self.0.name_any()).await?;
-        Ok(found.is_some_and(|found| found.metadata.uid == self.0.metadata.uid))
+/// Under which condition a server may write a report: it was not replaced by another process with its identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Standing<'a> {
+    /// It has this lease.
+    Holds(&'a HeldLease),
+    /// It has no identity, and nobody has a lease with this name.
+    Anonymous(&'a ServerId),
+}
+
+impl Standing<'_> {
+    /// Whether that is so.
+    pub(crate) async fn is_true(self, client: &kube::Client) -> Result<bool, kube::Error> {
+        let leases = LeaseIdentity::leases(client);
+        match self {
+            Standing::Holds(HeldLease(held)) => {
+                let found = leases.get_opt(&held.name_any()).await?;
+                Ok(found.is_some_and(|found| found.metadata.uid == held.metadata.uid))
+            }
+            Standing::Anonymous(id) => Ok(leases.get_opt(id.as_str()).await?.is_none()),
+        }
     }
+}
+
+/// Why a lease was not taken.
+#[derive(Debug, Error)]
+pub(crate) enum TakeError {
+    #[error("another process has the identity lease {0} at the main API server, and can still write to the own store")]
+    Held(ServerId),
+    #[error(transparent)]
+    Request(#[from] kube::Error),
 }
 
 impl LeaseIdentity {
@@ -42,22 +69,32 @@ impl LeaseIdentity {
         Api::namespaced(client.clone(), "kube-system")
     }
 
-    /// Creates the lease, in place of the one of an earlier process. Writes of this server compare `own_lease`.
-    pub(crate) async fn take(&self, client: &kube::Client, own_lease: &OwnLease) -> Result<HeldLease, kube::Error> {
+    /// Creates the lease. Writes of this server compare `own_lease`. A lease of an earlier process on the same store is in the
+    /// way, because that process could still write: it is deleted once the lease in the own store is gone, and not here. One
+    /// of another store is replaced.
+    pub(crate) async fn take(&self, client: &kube::Client, own_lease: &OwnLease) -> Result<HeldLease, TakeError> {
         let leases = Self::leases(client);
+        let wanted = self.lease(own_lease)?;
         let mut attempt = 0;
         loop {
-            if let Some(found) = leases.get_opt(self.id.as_str()).await? {
-                remove(&leases, &found).await?;
-            }
-            match leases.create(&PostParams::default(), &self.lease(own_lease)?).await {
+            match leases.create(&PostParams::default(), &wanted).await {
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
-                created => return created.map(|lease| HeldLease(Box::new(lease))),
+                created => return Ok(HeldLease(Box::new(created?))),
             }
+            let Some(found) = leases.get_opt(self.id.as_str()).await? else { continue };
+            let own_store = |lease: &Lease| lease.labels().get(OWN_STORE_LABEL).cloned();
+            let names_own = found.annotations().contains_key(OWN_LEASE_ANNOTATION);
+            if names_own && own_store(&found) == own_store(&wanted) {
+                // A request to create it may have succeeded without a response.
+                let is_own = found.annotations() == wanted.annotations() && holder(&found) == holder(&wanted);
+                return if is_own { Ok(HeldLease(Box::new(found))) } else { Err(TakeError::Held(self.id.clone())) };
+            }
+            remove(&leases, self.id.as_str(), found.metadata.uid.as_deref()).await?;
         }
     }
 
-    /// Renews the lease; `None` when it was deleted or replaced.
+    /// Renews the lease; `None` when it was deleted or replaced. One that is being deleted is lost, too: it stays only for writes
+    /// that are under way.
     pub(crate) async fn renew(
         &self,
         client: &kube::Client,
@@ -70,6 +107,7 @@ impl LeaseIdentity {
                 spec.renew_time = now()?;
             }
             match leases.replace(self.id.as_str(), &PostParams::default(), &current).await {
+                Ok(renewed) if renewed.metadata.deletion_timestamp.is_some() => return Ok(None),
                 Ok(renewed) => return Ok(Some(HeldLease(Box::new(renewed)))),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -85,10 +123,7 @@ impl LeaseIdentity {
 
     /// Deletes the lease.
     pub(crate) async fn release(&self, client: &kube::Client, held: &HeldLease) -> Result<(), kube::Error> {
-        let mut lease = held.0.as_ref().clone();
-        // The lease may have been written since; the uid identifies it.
-        lease.metadata.resource_version = None;
-        remove(&Self::leases(client), &lease).await
+        remove(&Self::leases(client), self.id.as_str(), held.0.metadata.uid.as_deref()).await
     }
 
     /// The leases of all servers on the store with this id.
@@ -105,9 +140,7 @@ impl LeaseIdentity {
 
     /// Deletes one of them, if it is still the same.
     pub(crate) async fn delete(client: &kube::Client, lease: &MainLease) -> Result<(), kube::Error> {
-        let mut found = Lease::default();
-        (found.metadata.name, found.metadata.uid) = (Some(lease.id.clone()), Some(lease.uid.clone()));
-        remove(&Self::leases(client), &found).await
+        remove(&Self::leases(client), &lease.id, Some(&lease.uid)).await
     }
 
     fn lease(&self, own_lease: &OwnLease) -> Result<Lease, kube::Error> {
@@ -123,6 +156,7 @@ impl LeaseIdentity {
                     "kubernetes.io/hostname": self.hostname,
                 },
                 "annotations": {OWN_LEASE_ANNOTATION: own_lease.uid},
+                "finalizers": [FINALIZER],
             },
             "spec": {
                 "holderIdentity": self.holder,
@@ -139,14 +173,30 @@ fn now() -> Result<Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroT
     serde_json::from_value(json!(MicroTime::new(restow_host::now()))).map_err(kube::Error::SerdeError)
 }
 
-/// Deletes this lease, identified by uid. One that is deleted or replaced already is fine.
-async fn remove(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error> {
-    let metadata = &lease.metadata;
-    let preconditions =
-        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
-    let parameters = DeleteParams::default().preconditions(preconditions);
-    match leases.delete(metadata.name.as_deref().unwrap_or_default(), &parameters).await {
-        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+/// Deletes the lease with this uid, and its finalizer first. One that is deleted or replaced already is fine.
+async fn remove(leases: &Api<Lease>, name: &str, uid: Option<&str>) -> Result<(), kube::Error> {
+    let mut attempt = 0;
+    loop {
+        let Some(mut found) = leases.get_opt(name).await?.filter(|found| found.metadata.uid.as_deref() == uid) else {
+            return Ok(());
+        };
+        if !found.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+            break;
+        }
+        found.finalizers_mut().retain(|finalizer| finalizer != FINALIZER);
+        match leases.replace(name, &PostParams::default(), &found).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
+            done => break drop(done?),
+        }
+    }
+    let preconditions = Preconditions { uid: uid.map(str::to_owned), resource_version: None };
+    match leases.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         done => done.map(|_| ()),
     }
 }

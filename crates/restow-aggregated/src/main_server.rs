@@ -1,7 +1,7 @@
 //! The main API server as the upstream of an aggregated server: an identity lease that is renewed, and reports.
 
-use crate::lease::{HeldLease, LeaseIdentity};
-use crate::reports;
+use crate::lease::{HeldLease, LeaseIdentity, Standing};
+use crate::reports::{self, Earlier};
 use async_trait::async_trait;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use restow_api::GroupResource;
@@ -100,6 +100,13 @@ impl MainServer {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn held(&self) -> Result<HeldLease, String> {
+        match &*self.state.borrow() {
+            LeaseState::Held { held, .. } => Ok(held.clone()),
+            LeaseState::NotHeld => Err("the identity lease at the main API server is lost".to_owned()),
+        }
+    }
+
     fn set_lost(&self, why: &str) {
         self.state.send_if_modified(|state| {
             let was_held = matches!(state, LeaseState::Held { .. });
@@ -143,7 +150,7 @@ impl MainServer {
         let all: Vec<(GroupResource, ServerReport)> =
             self.reported().iter().map(|(resource, report)| (resource.clone(), report.clone())).collect();
         for (resource, report) in all {
-            match reports::report(&self.client, held, &resource, &report).await {
+            match reports::report(&self.client, held, &resource, &report, Earlier::Reported).await {
                 Ok(reports::ReportOutcome::Written) => tracing::warn!(
                     %resource,
                     "a report at the main API server was removed or changed by another client; it was reported again"
@@ -155,7 +162,8 @@ impl MainServer {
             }
             // It may have been withdrawn meanwhile, and must not be restored.
             if !self.reported().contains_key(&resource)
-                && let Err(error) = reports::withdraw(&self.client, &resource, &self.identity.id).await
+                && let Err(error) =
+                    reports::withdraw(&self.client, Standing::Holds(held), &resource, &self.identity.id).await
             {
                 tracing::warn!(%resource, error, "a report at the main API server could not be withdrawn again");
             }
@@ -179,22 +187,25 @@ impl Upstream for MainServer {
     }
 
     async fn report(&self, resource: &GroupResource, report: &ServerReport) -> Result<(), String> {
-        let LeaseState::Held { held, .. } = self.state.borrow().clone() else {
-            return Err("the identity lease at the main API server is lost".to_owned());
-        };
-        reports::report(&self.client, &held, resource, report).await?;
+        let held = self.held()?;
+        let earlier = if self.reported().contains_key(resource) { Earlier::Reported } else { Earlier::None };
+        reports::report(&self.client, &held, resource, report, earlier).await?;
         self.reported().insert(resource.clone(), report.clone());
         Ok(())
     }
 
     async fn withdraw(&self, resource: &GroupResource) -> Result<(), String> {
         self.reported().remove(resource);
-        reports::withdraw(&self.client, resource, &self.identity.id).await
+        reports::withdraw(&self.client, Standing::Holds(&self.held()?), resource, &self.identity.id).await
     }
 
     async fn withdraw_everything(&self) -> Result<(), String> {
         self.reported().clear();
-        reports::withdraw_all(&self.client, &self.identity.id).await
+        let id = &self.identity.id;
+        match self.held().ok() {
+            Some(held) => reports::withdraw_all(&self.client, Standing::Holds(&held), id).await,
+            None => reports::withdraw_all(&self.client, Standing::Anonymous(id), id).await,
+        }
     }
 
     fn holds(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The reports at the main API server: entries in its StorageVersions, written with optimistic concurrency.
 
-use crate::lease::HeldLease;
+use crate::lease::{HeldLease, Standing};
 use http::{Method, Request};
 use jiff::Timestamp;
 use rand::Rng;
@@ -24,8 +24,19 @@ pub(crate) enum ReportOutcome {
     Written,
 }
 
+/// Whether this server has already reported a resource under its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Earlier {
+    /// No: an entry that is there was written under an earlier lease.
+    None,
+    /// Yes.
+    Reported,
+}
+
 /// Writes this server's entry, under this lease. The lease is checked after the object was read: a process that was replaced
 /// while it was paused must not overwrite the report of the one in its place, which writes the object after it takes the lease.
+/// So the first report is always written: an equal entry of an earlier process is removed before, since a write that
+/// changes nothing does not change the resourceVersion.
 ///
 /// Entries of other servers stay, even of those that are gone: one request cannot both write and compare that a lease is
 /// absent. The collector of the main server can, and removes them.
@@ -34,6 +45,7 @@ pub(crate) async fn report(
     held: &HeldLease,
     resource: &GroupResource,
     report: &ServerReport,
+    mut earlier: Earlier,
 ) -> Result<ReportOutcome, String> {
     let name = StorageVersion::name_for(resource);
     for attempt in 0..ATTEMPTS {
@@ -45,46 +57,55 @@ pub(crate) async fn report(
             },
         };
         let now = restow_host::now();
-        if is_reported(Some(&object), report, now) {
+        let is_there = is_reported(Some(&object), report, now);
+        if is_there && earlier == Earlier::Reported {
             return Ok(ReportOutcome::Unchanged);
         }
-        if !held.exists(client).await.map_err(|error| error.to_string())? {
-            return Err("the identity lease at the main API server was deleted or replaced".to_owned());
-        }
-        let mut status = register(Some(&object), &Participants::unreadable(), report, now).status;
+        check(client, Standing::Holds(held)).await?;
+        let mut status = match is_there {
+            true => without_entry(&object, report.id(), now),
+            false => register(Some(&object), &Participants::unreadable(), report, now).status,
+        };
         set_common_version_as_kubernetes(&object, &mut status, now);
-        let path = format!("{PATH}/{name}/status");
-        if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
-            return Ok(ReportOutcome::Written);
+        match (write_status(client, &name, StorageVersion { status, ..object }).await?, is_there) {
+            (Written::Yes, false) => return Ok(ReportOutcome::Written),
+            (Written::Yes, true) => {
+                earlier = Earlier::Reported;
+                continue;
+            }
+            (Written::Conflict, _) => {}
         }
         pause(attempt).await;
     }
     Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
 }
 
-/// Removes this server's entry.
-pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, own: &ServerId) -> Result<(), String> {
-    withdraw_by_name(client, &StorageVersion::name_for(resource), own).await
+/// Removes this server's entry. The standing is checked after the object was read, as for a report.
+pub(crate) async fn withdraw(
+    client: &kube::Client,
+    standing: Standing<'_>,
+    resource: &GroupResource,
+    own: &ServerId,
+) -> Result<(), String> {
+    withdraw_by_name(client, standing, &StorageVersion::name_for(resource), own).await
 }
 
-async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> Result<(), String> {
+async fn withdraw_by_name(
+    client: &kube::Client,
+    standing: Standing<'_>,
+    name: &str,
+    own: &ServerId,
+) -> Result<(), String> {
     for attempt in 0..ATTEMPTS {
         let Some(object) = get(client, name).await? else { return Ok(()) };
         let now = restow_host::now();
-        let status = match without(&object, &Participants::unreadable(), own, now) {
-            Collected::Keep => return Ok(()),
-            Collected::Update { mut status, .. } => {
-                set_common_version_as_kubernetes(&object, &mut status, now);
-                status
-            }
-            // An object without entries is removed by the collector of the main server.
-            Collected::Delete { .. } => StorageVersionStatus::default(),
-        };
-        if status == object.status {
+        let mut status = without_entry(&object, own, now);
+        if status.storage_versions == object.status.storage_versions {
             return Ok(());
         }
-        let path = format!("{PATH}/{name}/status");
-        if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
+        check(client, standing).await?;
+        set_common_version_as_kubernetes(&object, &mut status, now);
+        if write_status(client, name, StorageVersion { status, ..object }).await? == Written::Yes {
             return Ok(());
         }
         pause(attempt).await;
@@ -92,8 +113,41 @@ async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> 
     Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
 }
 
+/// The status without the entry of this server. An object without entries is removed by the collector of the main server.
+fn without_entry(object: &StorageVersion, own: &ServerId, now: Timestamp) -> StorageVersionStatus {
+    match without(object, &Participants::unreadable(), own, now) {
+        Collected::Keep => object.status.clone(),
+        Collected::Update { status, .. } => status,
+        Collected::Delete { .. } => StorageVersionStatus::default(),
+    }
+}
+
+/// Refuses if another process is in the place of this one.
+async fn check(client: &kube::Client, standing: Standing<'_>) -> Result<(), String> {
+    match (standing.is_true(client).await.map_err(|error| error.to_string())?, standing) {
+        (true, _) => Ok(()),
+        (false, Standing::Holds(_)) => Err("the identity lease at the main API server was deleted or replaced".to_owned()),
+        (false, Standing::Anonymous(id)) => Err(format!(
+            "the lease {id} in the namespace kube-system of the main API server says that an aggregated server with this \
+             identity runs; if none does, delete the lease and its finalizer"
+        )),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Yes,
+    /// Somebody else has written the object.
+    Conflict,
+}
+
+async fn write_status(client: &kube::Client, name: &str, object: StorageVersion) -> Result<Written, String> {
+    let written = send(client, Method::PUT, &format!("{PATH}/{name}/status"), &object).await?;
+    Ok(if written.is_some() { Written::Yes } else { Written::Conflict })
+}
+
 /// Removes this server's entries of all resources.
-pub(crate) async fn withdraw_all(client: &kube::Client, own: &ServerId) -> Result<(), String> {
+pub(crate) async fn withdraw_all(client: &kube::Client, standing: Standing<'_>, own: &ServerId) -> Result<(), String> {
     let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
     let listed: List = match client.request(request).await {
         Ok(listed) => listed,
@@ -104,7 +158,7 @@ pub(crate) async fn withdraw_all(client: &kube::Client, own: &ServerId) -> Resul
     for object in listed.items {
         let is_own = |entry: &ServerStorageVersion| entry.api_server_id == own.as_str();
         if object.status.storage_versions.iter().any(is_own) {
-            withdraw_by_name(client, &object.metadata.name, own).await?;
+            withdraw_by_name(client, standing, &object.metadata.name, own).await?;
         }
     }
     Ok(())

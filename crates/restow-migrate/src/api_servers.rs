@@ -8,7 +8,7 @@ mod managed;
 
 use crate::cluster::{Cluster, Instance, Reach};
 use crate::crd::{self, Crd};
-use crate::discovery::{Discovery, StoredResource, discover, discover_group};
+use crate::discovery::{Discovery, StoredResource, discover, discover_groups};
 use crate::request::{RequestError, request_json};
 use crate::settling_time::SeenAgreement;
 use api_services::aggregation;
@@ -55,8 +55,8 @@ pub struct ResourceObservation {
 pub enum Scope<'a> {
     /// All.
     All,
-    /// The resources of one group.
-    Group(&'a str),
+    /// The resources of these groups.
+    Groups(&'a [&'a str]),
 }
 
 pub(crate) use restow_rules::migrate::api_servers::CANNOT_BE_QUERIED;
@@ -78,8 +78,8 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     let ask = |instance: Instance| async move {
         let discovery = async {
             match scope {
-                Scope::Group(group) if !group.is_empty() => discover_group(&instance.client, group).await,
-                _ => discover(&instance.client).await,
+                Scope::Groups(groups) => discover_groups(&instance.client, groups).await,
+                Scope::All => discover(&instance.client).await,
             }
         };
         let discovery = tokio::time::timeout(DISCOVERY_TIMEOUT, discovery).await.unwrap_or_else(|_| {

@@ -6,7 +6,7 @@ use crate::request::path_part;
 use crate::request::{RequestError, request_json};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList, APIVersions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList, APIVersions};
 use kube::Client;
 use restow_api::{GroupResource, GroupVersion, GroupVersionResource, StorageVersionHash};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,25 +71,36 @@ impl StoredResource {
 
 /// All resources of a server whose objects can be listed and rewritten.
 pub async fn discover(client: &Client) -> Result<Discovery, RequestError> {
-    let core: APIVersions = request_json(client, get("/api")?).await?;
+    let mut versions = core_versions(client).await?;
     let groups: APIGroupList = request_json(client, get("/apis")?).await?;
-    let core_versions = core.versions.into_iter();
-    let other_versions =
-        groups.groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version);
-    let versions: Vec<String> = core_versions.chain(other_versions).collect();
+    let others = groups.groups.into_iter().flat_map(|group| group.versions);
+    versions.extend(others.map(|version| version.group_version));
     documents(client, versions).await
 }
 
-/// The resources of one group, if only that group may have changed.
-pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, RequestError> {
-    let path = format!("/apis/{group}");
-    let found: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup, RequestError> =
-        request_json(client, get(&path)?).await;
-    match found {
-        Ok(found) => documents(client, found.versions.into_iter().map(|version| version.group_version).collect()).await,
-        Err(failure) if failure.code == 404 => Ok(Discovery::default()),
+/// The resources of these groups, if only those may have changed.
+pub async fn discover_groups(client: &Client, groups: &[&str]) -> Result<Discovery, RequestError> {
+    let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+    let versions = stream::iter(groups).map(|group| async move { versions_of(client, &group).await });
+    let versions: Vec<Vec<String>> = versions.buffered(AT_ONCE).try_collect().await?;
+    documents(client, versions.concat()).await
+}
+
+/// The versions of a group; none if it is not served.
+async fn versions_of(client: &Client, group: &str) -> Result<Vec<String>, RequestError> {
+    if group.is_empty() {
+        return core_versions(client).await;
+    }
+    match request_json::<APIGroup>(client, get(&format!("/apis/{group}"))?).await {
+        Ok(found) => Ok(found.versions.into_iter().map(|version| version.group_version).collect()),
+        Err(failure) if failure.code == 404 => Ok(Vec::new()),
         Err(failure) => Err(failure),
     }
+}
+
+async fn core_versions(client: &Client) -> Result<Vec<String>, RequestError> {
+    let core: APIVersions = request_json(client, get("/api")?).await?;
+    Ok(core.versions)
 }
 
 /// A document that is listed and cannot be read belongs to a version that is being added or removed, or to an aggregated

@@ -3,9 +3,10 @@
 //!
 //! Two servers share the own store. One starts with either version. They pause (whatever they do can happen at any later time, or never),
 //! end and start again with the same identity; their writes stay in flight for as long as you like. One can be replaced
-//! while it is paused, and report when it resumes. Servers also sweep: they read the leases at the main API server, then those in
-//! the own store, and delete what [`ended`] returns. The collector of the own store may consider any lease expired. The
-//! collector of the main API server removes the entries of servers without a lease.
+//! while it is paused, and take its lease, report or withdraw when it resumes; it can also be a process without an identity, which
+//! withdraws what an earlier one reported. Servers also sweep: they read the leases at the main API server, then those in the own
+//! store, and delete what [`ended`] returns. The collector of the own store may consider any lease expired. The collector of
+//! the main API server removes the entries of servers without a lease.
 //!
 //! The rule: a write is committed only while the entry of its server at the main API server names its version. Without any one
 //! of the precautions the checker must find how it breaks.
@@ -76,19 +77,38 @@ struct Sweep {
     own: Option<[Option<Uid>; SERVERS]>,
 }
 
-/// A process that was replaced by another one with the same identity, and is about to report.
+/// A process that was replaced by another one with the same identity, and goes on where it was paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Zombie {
-    version: Version,
-    /// Its lease at the main API server.
-    own: Uid,
-    /// How often the entry had been written when it read the report.
-    read: Option<u8>,
-    has_checked: bool,
+    /// What it reports; `None` if it withdraws its report.
+    report: Option<Version>,
+    /// The lease in its own store; `None` if it has no identity.
+    own: Option<Uid>,
+    step: ZombieStep,
+}
+
+/// What it has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum ZombieStep {
+    /// It is about to take the lease at the main API server.
+    Fenced,
+    /// It has found this one there.
+    Found(Option<Lease>),
+    /// It may take its place.
+    Ended(Option<Lease>),
+    Joined,
+    /// It has checked that it has its lease.
+    Checked,
+    /// It has read its report, which had been written so often.
+    Read(u8),
+    /// Both.
+    CheckedAndRead(u8),
 }
 
 /// The server that can be replaced while it is paused.
 const REPLACED: usize = 0;
+/// The one that is down at that time.
+const OTHER: usize = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
@@ -120,17 +140,19 @@ enum Action {
     ReadMain,
     ReadOwn,
     Sweep,
-    Replace(Version),
-    ZombieReads,
-    ZombieChecks,
-    ZombieWrites,
+    /// It is replaced by a process that reports this version; whether it was about to withdraw its report.
+    Replace(Version, bool),
+    /// A process without an identity begins to withdraw, and is paused.
+    BeginAnonymous,
+    /// The next step of the one that was replaced.
+    Zombie,
 }
 
 /// The precautions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Precautions {
-    /// A lease at the main API server does not expire by time.
-    no_expiry: bool,
+    /// A lease at the main API server does not expire by time, and a finalizer keeps it if somebody deletes it.
+    stays: bool,
     /// The main API server's leases are read before those in the own store.
     main_first: bool,
     /// A lease is deleted only if it is still the one that was read.
@@ -141,15 +163,24 @@ struct Precautions {
     leaves_fenced: bool,
     /// A server checks that it still has its lease at the main API server after it has read the report that it replaces.
     lease_checked_after_read: bool,
+    /// It checks that before it withdraws a report, too.
+    lease_checked_before_withdrawal: bool,
+    /// A server takes the place of another lease only if the lease in the own store that it names is gone.
+    replaces_ended: bool,
+    /// The first report under a lease is written even if an equal one is there.
+    first_report_written: bool,
 }
 
 const ALL: Precautions = Precautions {
-    no_expiry: true,
+    stays: true,
     main_first: true,
     uid_compared: true,
     own_first: true,
     leaves_fenced: true,
     lease_checked_after_read: true,
+    lease_checked_before_withdrawal: true,
+    replaces_ended: true,
+    first_report_written: true,
 };
 
 struct TwoStores(Precautions);
@@ -181,7 +212,9 @@ impl State {
             }
             // The main API server accepts the report of a server that has a lease.
             Process::Joined { version, own } if self.main[index].is_some_and(|lease| lease.own == own) => {
-                self.write_entry(index, version);
+                if precautions.first_report_written || self.entries[index] != Some(version) {
+                    self.write_entry(index, Some(version));
+                }
                 Process::Writing { version, own }
             }
             Process::Joined { .. } => Process::Down,
@@ -204,34 +237,45 @@ impl State {
         self.processes[index] = main.map_or(Process::Down, |main| Process::Leaving { main });
     }
 
-    fn write_entry(&mut self, index: usize, version: Version) {
-        self.entries[index] = Some(version);
+    fn write_entry(&mut self, index: usize, entry: Option<Version>) {
+        self.entries[index] = entry;
         self.entry_writes += u8::from(index == REPLACED);
     }
 
-    /// The next steps of a process that was replaced: it reads the report, checks its lease, and writes the report if nobody
-    /// has written it since.
-    fn zombie_actions(&self, precautions: Precautions, actions: &mut Vec<Action>) {
-        let Some(zombie) = self.zombie else { return };
-        actions.push(match (zombie.read, zombie.has_checked, precautions.lease_checked_after_read) {
-            (None, false, true) | (None, true, false) => Action::ZombieReads,
-            (Some(_), false, true) | (None, false, false) => Action::ZombieChecks,
-            _ => Action::ZombieWrites,
-        });
-    }
-
-    fn zombie_checks(&mut self) {
+    /// The next step of the process that was replaced. It gives up if it notices.
+    fn zombie_step(&mut self, precautions: Precautions) {
+        let Some(zombie) = self.zombie.take() else { return };
         let lease = self.main[REPLACED];
-        let has_lease = |zombie: &Zombie| lease.is_some_and(|lease| lease.own == zombie.own);
-        self.zombie = self.zombie.filter(has_lease).map(|zombie| Zombie { has_checked: true, ..zombie });
-    }
-
-    fn zombie_writes(&mut self) {
-        if let Some(zombie) = self.zombie.take()
-            && zombie.read == Some(self.entry_writes)
-        {
-            self.write_entry(REPLACED, zombie.version);
-        }
+        let has_lease = lease.map(|lease| lease.own) == zombie.own;
+        let checks = match zombie.report {
+            Some(_) => precautions.lease_checked_after_read,
+            None => precautions.lease_checked_before_withdrawal,
+        };
+        let next = match zombie.step {
+            ZombieStep::Fenced => Some(ZombieStep::Found(lease)),
+            ZombieStep::Found(found) => {
+                let has_ended = found.is_none_or(|found| self.own[REPLACED] != Some(found.own));
+                (has_ended || !precautions.replaces_ended).then_some(ZombieStep::Ended(found))
+            }
+            ZombieStep::Ended(found) => {
+                let is_same = found == lease;
+                if let (true, Some(own)) = (is_same, zombie.own) {
+                    self.main[REPLACED] = Some(Lease { uid: self.fresh(), own });
+                }
+                is_same.then_some(ZombieStep::Joined)
+            }
+            ZombieStep::Joined if checks || zombie.report.is_none() => Some(ZombieStep::Read(self.entry_writes)),
+            ZombieStep::Joined => has_lease.then_some(ZombieStep::Checked),
+            ZombieStep::Checked => Some(ZombieStep::CheckedAndRead(self.entry_writes)),
+            ZombieStep::Read(writes) => (has_lease || !checks).then_some(ZombieStep::CheckedAndRead(writes)),
+            ZombieStep::CheckedAndRead(writes) => {
+                if writes == self.entry_writes {
+                    self.write_entry(REPLACED, zombie.report);
+                }
+                None
+            }
+        };
+        self.zombie = next.map(|step| Zombie { step, ..zombie });
     }
 
     fn sweep(&mut self, precautions: Precautions) {
@@ -290,7 +334,7 @@ impl Model for TwoStores {
             if state.own[index].is_some() {
                 actions.push(Action::ExpireOwn(index));
             }
-            if state.main[index].is_some() && !self.0.no_expiry {
+            if state.main[index].is_some() && !self.0.stays {
                 actions.push(Action::ExpireMain(index));
             }
             if state.main[index].is_none() && state.entries[index].is_some() {
@@ -300,10 +344,23 @@ impl Model for TwoStores {
         if state.in_flight.is_some() {
             actions.push(Action::Land);
         }
-        if matches!(state.processes[REPLACED], Process::Joined { .. }) && state.starts > 0 && state.zombie.is_none() {
-            actions.extend([Version::V1, Version::V2].map(Action::Replace));
+        // While the other server is down, and with one version where that makes no difference: so there are fewer states.
+        if state.processes[OTHER] == Process::Down && state.starts > 0 && state.zombie.is_none() {
+            let reports = [(Version::V1, false), (Version::V2, false)]
+                .map(|(version, withdraws)| Action::Replace(version, withdraws));
+            match state.processes[REPLACED] {
+                Process::Fenced { .. } => actions.extend(reports),
+                Process::Joined { .. } => {
+                    actions.extend(reports);
+                    actions.push(Action::Replace(Version::V1, true));
+                }
+                Process::Down => actions.push(Action::BeginAnonymous),
+                _ => {}
+            }
         }
-        state.zombie_actions(self.0, actions);
+        if state.zombie.is_some() {
+            actions.push(Action::Zombie);
+        }
         match (&state.sweep.main, &state.sweep.own, self.0.main_first) {
             (None, None, true) | (None, Some(_), false) => actions.push(Action::ReadMain),
             (Some(_), None, true) | (None, None, false) => actions.push(Action::ReadOwn),
@@ -323,10 +380,7 @@ impl Model for TwoStores {
             Action::Step(index) => state.step(index, self.0),
             Action::ExpireOwn(index) => state.own[index] = None,
             Action::ExpireMain(index) => state.main[index] = None,
-            Action::Collect(index) => {
-                state.entries[index] = None;
-                state.entry_writes += u8::from(index == REPLACED);
-            }
+            Action::Collect(index) => state.write_entry(index, None),
             Action::Send(index) => {
                 let Process::Writing { version, own } = state.processes[index] else { return None };
                 state.in_flight = Some(Write { server: index, version, own });
@@ -339,18 +393,22 @@ impl Model for TwoStores {
             Action::ReadMain => state.sweep.main = Some(state.main),
             Action::ReadOwn => state.sweep.own = Some(state.own),
             Action::Sweep => state.sweep(self.0),
-            Action::Replace(next) => {
-                let Process::Joined { version, own } = state.processes[REPLACED] else { return None };
-                state.zombie = Some(Zombie { version, own, read: None, has_checked: false });
+            Action::Replace(next, withdraws) => {
+                let (version, own, step) = match state.processes[REPLACED] {
+                    Process::Fenced { version, own } => (version, own, ZombieStep::Fenced),
+                    Process::Joined { version, own } => (version, own, ZombieStep::Joined),
+                    _ => return None,
+                };
+                state.zombie = Some(Zombie { report: (!withdraws).then_some(version), own: Some(own), step });
                 state.processes[REPLACED] = Process::Started { version: next };
                 state.starts -= 1;
             }
-            Action::ZombieReads => {
-                let read = Some(state.entry_writes);
-                state.zombie = state.zombie.map(|zombie| Zombie { read, ..zombie });
+            Action::BeginAnonymous => {
+                state.own[REPLACED] = None;
+                state.zombie = Some(Zombie { report: None, own: None, step: ZombieStep::Joined });
+                state.starts -= 1;
             }
-            Action::ZombieChecks => state.zombie_checks(),
-            Action::ZombieWrites => state.zombie_writes(),
+            Action::Zombie => state.zombie_step(self.0),
         }
         (state != *last).then_some(state)
     }
@@ -377,12 +435,15 @@ fn no_write_is_committed_without_its_report_at_the_main_api_server() {
 #[test]
 fn without_any_one_precaution_a_write_is_committed_without_its_report() {
     for precautions in [
-        Precautions { no_expiry: false, ..ALL },
+        Precautions { stays: false, ..ALL },
         Precautions { main_first: false, ..ALL },
         Precautions { uid_compared: false, ..ALL },
         Precautions { own_first: false, ..ALL },
         Precautions { leaves_fenced: false, ..ALL },
         Precautions { lease_checked_after_read: false, ..ALL },
+        Precautions { lease_checked_before_withdrawal: false, ..ALL },
+        Precautions { replaces_ended: false, ..ALL },
+        Precautions { first_report_written: false, ..ALL },
     ] {
         let checker = TwoStores(precautions).checker().finish_when(HasDiscoveries::AnyOf([RULE].into()));
         let path = checker.spawn_bfs().join().assert_any_discovery(RULE);

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Only this many mutants, taken as if by chance
     #[arg(long)]
     sample: Option<usize>,
-    /// How many seeds of the simulation look for mutants, too
+    /// How many seeds of the simulation look for mutants that no test finds
     #[arg(long, default_value_t = 0)]
     seeds: u64,
     /// Leave out tests and seeds that take more seconds than this without a mutant
@@ -89,10 +89,10 @@ fn look(
         .collect();
     let simulation = args.seeds > 0;
     let build = build::Build { root, copy: &copy, packages: &args.package, mutants, simulation, release: args.release };
-    let built = build.run(unviable)?;
-    for mutant in mutants.iter().filter(|mutant| built.unviable.contains(&mutant.number)) {
-        note(mutant, Outcome::Unviable, known)?;
-    }
+    let built = build.run(unviable, |blamed| {
+        let blamed = mutants.iter().filter(|mutant| blamed.contains(&mutant.number));
+        blamed.into_iter().try_for_each(|mutant| note(mutant, Outcome::Unviable, known))
+    })?;
     if args.build {
         return Ok(());
     }

@@ -104,8 +104,8 @@ impl Agreement {
     pub(super) async fn withdraw_previous_registration(&self) -> Result<(), AgreementError> {
         let key = super::keys::lease_key(self.config.identity.as_str())?;
         self.store.txn(Txn::new().delete(&key)).await?;
-        self.registrar(&HeldLease::none(key)).withdraw_everything().await?;
-        self.delete_ended_upstream_leases().await
+        self.delete_ended_upstream_leases().await?;
+        self.registrar(&HeldLease::none(key)).withdraw_everything().await
     }
 
     /// Renews the lease until it is lost or the server leaves.

@@ -23,8 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(3);
 /// The main API server of an aggregated server, which reports there as well as in its own store.
 #[async_trait]
 pub trait Upstream: Send + Sync + fmt::Debug {
-    /// Takes a new identity lease there, in place of an earlier one. Every write of this server compares `own_lease`. The error is a
-    /// message for people.
+    /// Takes a new identity lease there. Every write of this server compares `own_lease`. Fails while a process that can still
+    /// write to the own store has the identity. The error is a message for people.
     async fn join(&self, own_lease: &OwnLease) -> Result<(), String>;
 
     /// Reports there. Returns when the report is stored.
@@ -33,7 +33,8 @@ pub trait Upstream: Send + Sync + fmt::Debug {
     /// Withdraws a report.
     async fn withdraw(&self, resource: &GroupResource) -> Result<(), String>;
 
-    /// Withdraws everything that this server or an earlier process of it has reported there.
+    /// Withdraws everything that this server or an earlier process of it has reported there. A server without an identity lease
+    /// does so only while nobody has one with its identity.
     async fn withdraw_everything(&self) -> Result<(), String>;
 
     /// Whether the identity lease is still valid, by this server's own clock.
@@ -79,18 +80,22 @@ impl Agreement {
         let main = upstream.leases(&self.store_id().await?).await.map_err(AgreementError::Upstream)?;
         let own = Leases::read(self.store.as_ref()).await?.own_leases();
         for lease in ended(main, &own) {
-            tracing::warn!(
-                identity = lease.id,
-                "an API server that shared this store is gone; its identity lease at the main API server is deleted"
-            );
+            if lease.id != self.config.identity.as_str() {
+                tracing::warn!(
+                    identity = lease.id,
+                    "an API server that shared this store is gone; its identity lease at the main API server is deleted"
+                );
+            }
             upstream.delete_lease(&lease).await.map_err(AgreementError::Upstream)?;
         }
         Ok(())
     }
 
-    /// Joins at the main API server, if there is one, under a lease in the own store with this uid.
+    /// Joins at the main API server, if there is one, under a lease in the own store with this uid. The lease of an earlier process
+    /// goes first, as that of any server that is gone.
     pub(super) async fn join_upstream(&self, uid: &str) -> Result<(), AgreementError> {
         let Some(upstream) = &self.config.upstream else { return Ok(()) };
+        self.delete_ended_upstream_leases().await?;
         let own_lease = OwnLease { uid: uid.to_owned(), store: self.store_id().await? };
         upstream.join(&own_lease).await.map_err(AgreementError::Upstream)
     }

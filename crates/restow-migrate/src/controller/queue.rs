@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// A request to reconcile resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,11 @@ pub(super) struct ReconcileRequest {
     all: bool,
     resources: BTreeSet<GroupResource>,
 }
+
+/// How long requests are collected at least.
+const MERGED: Duration = Duration::from_millis(10);
+/// The shortest time between two reconciles.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Collects requests and observed versions.
 #[derive(Default)]
@@ -44,6 +50,8 @@ pub(super) struct ReconcileQueue {
 struct State {
     pending: ReconcileRequest,
     due: Option<Timestamp>,
+    /// When the last request was returned.
+    last: Option<Instant>,
     /// The encoding versions that watches have shown, by resource.
     encodings: BTreeMap<GroupResource, BTreeSet<String>>,
     /// The resources whose StorageVersions were watched without a gap since the last reconcile.
@@ -73,11 +81,10 @@ impl ReconcileRequest {
         &self.resources
     }
 
-    /// The group of all resources, if they have one group.
-    pub(super) fn only_group(&self) -> Option<String> {
-        let first = self.resources.first()?.group();
-        let is_one = !self.all && self.resources.iter().all(|resource| resource.group() == first);
-        (is_one && !first.is_empty()).then(|| first.to_owned())
+    /// The groups of the resources; `None` if everything is meant.
+    pub(super) fn groups(&self) -> Option<Vec<&str>> {
+        let groups: BTreeSet<&str> = self.resources.iter().map(GroupResource::group).collect();
+        (!self.all).then(|| groups.into_iter().collect())
     }
 
     fn is_empty(&self) -> bool {
@@ -102,7 +109,8 @@ impl ReconcileQueue {
         state.due = state.due.into_iter().chain(due).min();
     }
 
-    /// Waits for the next request. Requests within a few milliseconds are merged.
+    /// Waits for the next request. The first one is returned after a few milliseconds, and the next ones [`PAUSE`] apart: when an API
+    /// server starts, it reports dozens of resources, one after the other.
     pub(super) async fn next(&self) -> ReconcileRequest {
         loop {
             let due = self.lock().due.map(|due| due.duration_since(restow_host::now()));
@@ -115,9 +123,12 @@ impl ReconcileQueue {
                 }
                 () = self.notify.notified() => {}
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            let request = std::mem::take(&mut self.lock().pending);
+            let earliest = self.lock().last.map_or(Duration::ZERO, |last| PAUSE.saturating_sub(last.elapsed()));
+            tokio::time::sleep(earliest.max(MERGED)).await;
+            let mut state = self.lock();
+            let request = std::mem::take(&mut state.pending);
             if !request.is_empty() {
+                state.last = Some(Instant::now());
                 return request;
             }
         }

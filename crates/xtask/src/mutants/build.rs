@@ -17,13 +17,12 @@ const SWITCH: &str = include_str!("switch.rs.txt");
 const ROUNDS: usize = 30;
 
 /// What was built.
+#[derive(Default)]
 pub(crate) struct Built {
     /// The programs with tests.
     pub(crate) tests: Vec<TestProgram>,
     /// `restow`, if the simulation is wanted.
     pub(crate) restow: Option<PathBuf>,
-    /// The mutants that have no switch.
-    pub(crate) unviable: BTreeSet<u32>,
 }
 
 /// A program made by `cargo test`.
@@ -45,26 +44,40 @@ pub(crate) struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Builds everything. The given mutants are known to be unviable.
-    pub(crate) fn run(&self, mut unviable: BTreeSet<u32>) -> Result<Built> {
+    /// Builds everything. The given mutants are known to be unviable; `note` is told of others as soon as they are known.
+    pub(crate) fn run(
+        &self,
+        mut unviable: BTreeSet<u32>,
+        mut note: impl FnMut(&BTreeSet<u32>) -> Result<()>,
+    ) -> Result<Built> {
+        let packages = || self.packages.iter().flat_map(|package| ["--package", package.as_str()]);
         for round in 1..=ROUNDS {
             let files = self.rewrite(&unviable)?;
             let switched: BTreeSet<u32> = files.values().flat_map(Rewritten::mutants).collect();
-            unviable
-                .extend(self.mutants.iter().map(|mutant| mutant.number).filter(|number| !switched.contains(number)));
-            eprintln!("round {round}: building with {} mutants", switched.len());
+            let numbers = self.mutants.iter().map(|mutant| mutant.number);
+            let mut blamed: BTreeSet<u32> =
+                numbers.filter(|number| !switched.contains(number) && !unviable.contains(number)).collect();
+            eprintln!("round {round}: {} mutants", switched.len());
             self.write(&files)?;
-            let mut arguments = vec!["build", "--tests", "--keep-going"];
-            arguments.extend(self.packages.iter().flat_map(|package| ["--package", package.as_str()]));
-            let mut messages = self.cargo(&arguments)?;
-            if self.simulation && errors(&messages).next().is_none() {
-                messages.extend(self.cargo(&["build", "--package", "restow", "--bin", "restow"])?);
+            // The quick check finds almost all of those that do not compile.
+            let check: Vec<&str> = ["check", "--tests", "--keep-going"].into_iter().chain(packages()).collect();
+            let mut messages = self.cargo(&check, &[])?;
+            if errors(&messages).next().is_none() {
+                let build: Vec<&str> = ["build", "--tests", "--keep-going"].into_iter().chain(packages()).collect();
+                let profile = self.release_arguments();
+                messages = self.cargo(&build, &profile)?;
+                if self.simulation && errors(&messages).next().is_none() {
+                    messages.extend(self.cargo(&["build", "--package", "restow", "--bin", "restow"], &profile)?);
+                }
             }
-            let blamed = self.blame(&files, &messages)?;
-            if blamed.is_empty() {
-                return self.built(&messages, unviable);
-            }
+            let refused = self.blame(&files, &messages)?;
+            let is_built = refused.is_empty();
+            blamed.extend(refused);
+            note(&blamed)?;
             unviable.extend(blamed);
+            if is_built {
+                return self.built(&messages);
+            }
         }
         anyhow::bail!("the mutants do not build after {ROUNDS} rounds")
     }
@@ -98,12 +111,12 @@ impl Build<'_> {
     }
 
     /// What cargo reports. What does not depend on the copy is taken from the usual build.
-    fn cargo(&self, arguments: &[&str]) -> Result<Vec<Value>> {
+    fn cargo(&self, arguments: &[&str], profile: &[String]) -> Result<Vec<Value>> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let ran = Command::new(cargo)
             .args(arguments)
             .args(["--locked", "--quiet", "--message-format", "json"])
-            .args(self.release_arguments())
+            .args(profile)
             .env("CARGO_TARGET_DIR", self.root.join("target"))
             .current_dir(self.copy)
             .stderr(Stdio::inherit())
@@ -158,8 +171,8 @@ impl Build<'_> {
         Ok(mutants)
     }
 
-    fn built(&self, messages: &[Value], unviable: BTreeSet<u32>) -> Result<Built> {
-        let mut built = Built { tests: Vec::new(), restow: None, unviable };
+    fn built(&self, messages: &[Value]) -> Result<Built> {
+        let mut built = Built::default();
         for message in messages {
             let Some(path) = message["executable"].as_str().map(Path::new) else { continue };
             if message["profile"]["test"] == true {

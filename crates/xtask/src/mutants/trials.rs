@@ -14,30 +14,23 @@ const PATIENCE: Duration = Duration::from_secs(12);
 /// The largest address space of a test, in KiB: some mutants allocate forever.
 const MEMORY: u64 = 8 << 20;
 
-/// What finds mutants.
+/// What finds mutants. The simulation runs last: it takes longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Stage {
     Tests,
     Simulation,
 }
 
-/// A test, or a seed of the simulation.
+/// A test, or all seeds of the simulation.
 #[derive(Debug)]
 pub(crate) struct Trial {
     stage: Stage,
     program: PathBuf,
     folder: PathBuf,
-    /// The test's name, or the seed.
+    /// The test's name, or the number of seeds.
     name: String,
     took: Duration,
     reached: BTreeSet<u32>,
-}
-
-impl Trial {
-    /// Trials for which this is equal can run in one process.
-    fn process(&self) -> (&Path, Option<&str>) {
-        (&self.program, (self.stage == Stage::Simulation).then_some(self.name.as_str()))
-    }
 }
 
 /// How a mutant was found.
@@ -57,7 +50,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) trace: &'a Path,
 }
 
-/// All trials that pass without a mutant, the quickest first.
+/// All trials that pass without a mutant, the quickest tests first, and the simulation last.
 pub(crate) fn all(built: &Built, wanted: &Wanted<'_>) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for program in &built.tests {
@@ -65,22 +58,23 @@ pub(crate) fn all(built: &Built, wanted: &Wanted<'_>) -> Result<Vec<Trial>> {
             trials.extend(first_run(Stage::Tests, &program.path, &program.folder, name, wanted)?);
         }
     }
-    for (program, seed) in built.restow.iter().flat_map(|program| (0..wanted.seeds).map(move |seed| (program, seed))) {
-        let folder = program.parent().context("a file has a folder")?;
-        trials.extend(first_run(Stage::Simulation, program, folder, seed.to_string(), wanted)?);
-    }
     trials.sort_by_key(|trial| trial.took);
+    if let Some(program) = &built.restow {
+        let folder = program.parent().context("a file has a folder")?;
+        let unlimited = Wanted { slow: Duration::MAX, ..*wanted };
+        trials.extend(first_run(Stage::Simulation, program, folder, wanted.seeds.to_string(), &unlimited)?);
+    }
     Ok(trials)
 }
 
-/// Lets the trials look for one mutant, the quickest first. More and more tests run in one process; a seed runs alone.
+/// Lets the trials look for one mutant, the quickest first. More and more tests run in one process.
 pub(crate) fn look_for(mutant: u32, trials: &[Trial]) -> Result<Option<Found>> {
     let mut rest: Vec<&Trial> = trials.iter().filter(|trial| trial.reached.contains(&mutant)).collect();
     let mut size = 4;
     while !rest.is_empty() {
         let later = rest.split_off(size.min(rest.len()));
-        let mut together: BTreeMap<(&Path, Option<&str>), Vec<&Trial>> = BTreeMap::new();
-        rest.iter().for_each(|trial| together.entry(trial.process()).or_default().push(trial));
+        let mut together: BTreeMap<(Stage, &Path), Vec<&Trial>> = BTreeMap::new();
+        rest.iter().for_each(|trial| together.entry((trial.stage, &trial.program)).or_default().push(trial));
         for trials in together.values() {
             if let Some(found) = run(trials, mutant)? {
                 return Ok(Some(found));
@@ -128,17 +122,26 @@ fn run(trials: &[&Trial], mutant: u32) -> Result<Option<Found>> {
     let failed = printed.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
     let by = match (ran.status.code(), failed, first.stage) {
         (Some(124 | 137), _, _) => "a time-out".to_owned(),
-        (_, _, Stage::Simulation) => format!("seed {}", first.name),
+        (_, _, Stage::Simulation) => broken_rule(&printed),
         (_, Some(test), Stage::Tests) => test.to_owned(),
         (_, None, Stage::Tests) => "a crash".to_owned(),
     };
     Ok(Some(Found { stage: first.stage, by }))
 }
 
+/// Which rule a seed broke.
+fn broken_rule(printed: &str) -> String {
+    let report: serde_json::Value = serde_json::from_str(printed).unwrap_or_default();
+    match (report["seed"].as_u64(), report["violation"]["rule"].as_str()) {
+        (Some(seed), Some(rule)) => format!("{rule}, seed {seed}"),
+        _ => "a crash".to_owned(),
+    }
+}
+
 /// The command that runs these trials, which have the same program, for a limited time.
 fn command(trials: &[&Trial], limit: Duration) -> Command {
     let mut command = Command::new("sh");
-    let script = format!("ulimit -v {MEMORY}; exec timeout -k 1 {} \"$@\"", limit.as_secs());
+    let script = format!("ulimit -v {MEMORY}; exec timeout -k 1 {} \"$@\"", limit.as_secs().min(u64::from(u32::MAX)));
     command.args(["-c", &script, "sh"]).stdin(Stdio::null());
     if let Some(first) = trials.first() {
         command.arg(&first.program).current_dir(&first.folder);
@@ -146,7 +149,7 @@ fn command(trials: &[&Trial], limit: Duration) -> Command {
             Stage::Tests => {
                 command.args(["--exact", "--test-threads", "1"]).args(trials.iter().map(|trial| &trial.name))
             }
-            Stage::Simulation => command.args(["torture", "-o", "json", "--seed", &first.name]),
+            Stage::Simulation => command.args(["torture", "-o", "json", "--threads", "1", "--seeds", &first.name]),
         };
     }
     command

@@ -18,21 +18,17 @@ fn a_request_includes_the_resources_that_it_names() {
 }
 
 #[test]
-fn a_request_has_a_group_if_all_its_resources_have_it() {
+fn a_request_has_the_groups_of_its_resources() {
     let of = |names: &[&str]| {
         let mut request = ReconcileRequest::default();
         names.iter().for_each(|name| request.add(ReconcileRequest::resource(resource(name))));
         request
     };
-    let group = Some("example.com".to_owned());
-    assert_eq!(of(&["widgets.example.com"]).only_group(), group);
-    assert_eq!(of(&["widgets.example.com", "gadgets.example.com"]).only_group(), group);
-    assert_eq!(of(&["widgets.example.com", "deployments.apps"]).only_group(), None);
-    assert_eq!(of(&["pods"]).only_group(), None, "the core group has no discovery document of its own");
-    assert_eq!(of(&[]).only_group(), None);
+    let names = ["widgets.example.com", "gadgets.example.com", "deployments.apps", "pods"];
+    assert_eq!(of(&names).groups().unwrap(), ["", "apps", "example.com"]);
     let mut with_all = of(&["widgets.example.com"]);
     with_all.add(ReconcileRequest::all());
-    assert_eq!((with_all.only_group(), with_all.is_all()), (None, true));
+    assert_eq!((with_all.groups(), with_all.is_all()), (None, true));
     with_all.add(ReconcileRequest::default());
     assert!(with_all.is_all(), "another request does not make it smaller");
 }
@@ -45,6 +41,19 @@ async fn requests_at_the_same_time_are_merged() {
     assert_eq!(queue.next().await.resources(), &BTreeSet::from(names));
     let more = tokio::time::timeout(Duration::from_secs(3600), queue.next()).await;
     assert!(more.is_err(), "nothing is requested twice: {more:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_request_is_returned_at_once_and_the_next_ones_with_a_pause() {
+    let queue = ReconcileQueue::default();
+    let began = Instant::now();
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        queue.enqueue(ReconcileRequest::all());
+        queue.next().await;
+        times.push(began.elapsed());
+    }
+    assert_eq!(times, [MERGED, MERGED + PAUSE, MERGED + 2 * PAUSE]);
 }
 
 #[tokio::test(start_paused = true)]
