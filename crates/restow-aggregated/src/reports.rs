@@ -126,7 +126,9 @@ fn without_entry(object: &StorageVersion, own: &ServerId, now: Timestamp) -> Sto
 async fn check(client: &kube::Client, standing: Standing<'_>) -> Result<(), String> {
     match (standing.is_true(client).await.map_err(|error| error.to_string())?, standing) {
         (true, _) => Ok(()),
-        (false, Standing::Holds(_)) => Err("the identity lease at the main API server was deleted or replaced".to_owned()),
+        (false, Standing::Holds(_)) => {
+            Err("the identity lease at the main API server was deleted or replaced".to_owned())
+        }
         (false, Standing::Anonymous(id)) => Err(format!(
             "the lease {id} in the namespace kube-system of the main API server says that an aggregated server with this \
              identity runs; if none does, delete the lease and its finalizer"

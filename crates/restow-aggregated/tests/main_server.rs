@@ -70,8 +70,7 @@ impl Main {
                 let (head, body) = request.into_parts();
                 let request = Request::from_parts(head, Full::new(body.collect().await?.to_bytes()));
                 let groups = vec!["system:masters".to_owned()];
-                let user =
-                    User { name: "test".to_owned(), uid: String::new(), groups, extra: BTreeMap::new() };
+                let user = User { name: "test".to_owned(), uid: String::new(), groups, extra: BTreeMap::new() };
                 let response = restow_apiserver::call(&server, request, user).await;
                 let (head, body) = response.into_parts();
                 let body = body.collect().await.expect("a body in memory").to_bytes();

@@ -6,7 +6,9 @@ use crate::request::path_part;
 use crate::request::{RequestError, request_json};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList, APIVersions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroup, APIGroupList, APIResource, APIResourceList, APIVersions,
+};
 use kube::Client;
 use restow_api::{GroupResource, GroupVersion, GroupVersionResource, StorageVersionHash};
 use std::collections::{BTreeMap, BTreeSet};

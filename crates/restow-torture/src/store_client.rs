@@ -100,15 +100,21 @@ pub(crate) struct Link {
 
 #[derive(Default)]
 struct LinkState {
-    cut_until: Option<Instant>,
+    /// From when to when nothing passed.
+    cuts: Vec<(Instant, Instant)>,
     watches_stall_until: Option<Instant>,
     slow_until: Option<Instant>,
-    /// When nothing passed for the last time, for longer than [`SHORT`].
-    disturbed: Option<Instant>,
     /// How often the watches were broken.
     broken: u64,
     /// What will happen to which transactions.
     faults: Vec<(TxnChoice, TxnFault)>,
+}
+
+impl LinkState {
+    /// Until when nothing passes.
+    fn cut_until(&self) -> Option<Instant> {
+        self.cuts.last().map(|(_, until)| *until).filter(|until| *until > Instant::now())
+    }
 }
 
 impl Link {
@@ -119,10 +125,10 @@ impl Link {
     /// Nothing passes for so long.
     pub(crate) fn cut(&self, time: Duration) {
         let (mut state, now) = (self.state(), Instant::now());
-        // It takes the place of a cut that is under way.
-        state.cut_until = Some(now + time);
-        if time > SHORT || state.disturbed.is_some_and(|until| until > now) {
-            state.disturbed = state.cut_until;
+        match state.cuts.last_mut().filter(|(_, until)| *until > now) {
+            // It takes the place of a cut that is under way.
+            Some((_, until)) => *until = now + time,
+            None => state.cuts.push((now, now + time)),
         }
         drop(state);
         self.changed.notify_waiters();
@@ -139,7 +145,9 @@ impl Link {
 
     /// Whether it was not cut for long in this time.
     fn undisturbed_for(&self, time: Duration) -> bool {
-        self.state().disturbed.is_none_or(|until| until + time < Instant::now())
+        let state = self.state();
+        let long = state.cuts.iter().filter(|(since, until)| *until - *since > SHORT);
+        long.map(|(_, until)| *until + time).all(|end| end < Instant::now())
     }
 
     /// Watches deliver nothing for so long.
@@ -161,9 +169,10 @@ impl Link {
 
     /// Everything works again.
     pub(crate) fn heal(&self) {
-        let mut state = self.state();
-        let disturbed = state.disturbed.map(|until| until.min(Instant::now()));
-        *state = LinkState { broken: state.broken, disturbed, ..LinkState::default() };
+        let (mut state, now) = (self.state(), Instant::now());
+        let mut cuts = std::mem::take(&mut state.cuts);
+        cuts.iter_mut().for_each(|(_, until)| *until = (*until).min(now));
+        *state = LinkState { broken: state.broken, cuts, ..LinkState::default() };
         drop(state);
         self.changed.notify_waiters();
     }
@@ -173,7 +182,7 @@ impl Link {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let changed = self.changed.notified();
-            let until = self.state().cut_until.filter(|until| *until > Instant::now());
+            let until = self.state().cut_until();
             let Some(until) = until else { return Ok(()) };
             if Instant::now() >= deadline {
                 return Err(StoreError::Unavailable("no answer in time".into()));
@@ -191,7 +200,7 @@ impl Link {
                 if state.broken != broken {
                     return false;
                 }
-                state.watches_stall_until.max(state.cut_until).filter(|until| *until > Instant::now())
+                state.watches_stall_until.filter(|until| *until > Instant::now()).max(state.cut_until())
             };
             let Some(until) = until else { return true };
             let _ = tokio::time::timeout_at(until, changed).await;
@@ -337,5 +346,40 @@ impl Store for StoreClient {
 
     async fn ready(&self) -> Result<(), StoreError> {
         self.status().await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cut_counts_for_as_long_as_it_lasts_and_not_as_it_was_planned() {
+        let seconds = Duration::from_secs;
+        for (planned, replaced_by, undisturbed) in
+            [(1, None, true), (5, None, false), (5, Some(1), true), (1, Some(5), false)]
+        {
+            let link = Link::default();
+            tokio::time::sleep(LEASE).await;
+            link.cut(seconds(planned));
+            if let Some(other) = replaced_by {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                link.cut(seconds(other));
+            }
+            tokio::time::sleep(seconds(6)).await;
+            assert_eq!(link.undisturbed_for(LEASE), undisturbed, "{planned} s, then {replaced_by:?}");
+            tokio::time::sleep(LEASE).await;
+            assert!(link.undisturbed_for(LEASE));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cut_ends_when_the_link_heals() {
+        let link = Link::default();
+        link.cut(Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        link.heal();
+        assert!(link.undisturbed_for(LEASE), "it was short");
+        link.pass().await.unwrap();
     }
 }
