@@ -158,6 +158,8 @@ pub struct FieldFlags {
     pub omit_empty: bool,
     /// JSON leaves it out when it is zero.
     pub omit_zero: bool,
+    /// JSON has it even if it is not set. It follows from the other facts and the type.
+    pub written_unset: bool,
     /// Its own fields appear at the level of the struct that holds it.
     pub inline: bool,
     /// It says which field of a union is set.

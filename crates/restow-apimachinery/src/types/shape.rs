@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{Field, Form, Scalar, Shape, ShapeId, Special, TypeId, TypeTable};
+use super::table::{Form, Scalar, Shape, ShapeId, Special, TypeId, TypeTable};
 
 impl TypeTable {
     /// The type expression behind any number of pointers.
@@ -50,36 +50,24 @@ impl TypeTable {
     /// Completes a decoded object as Go's encoder would write it: omits empty fields by their tags, and sets the
     /// others. In `object`, `null` means "not set".
     pub fn finish(&self, id: TypeId, object: &mut Map<String, Value>) {
-        for field in self.fields(id) {
-            if let Some(inlined) = self.inline_type(field) {
-                self.finish(inlined, object);
-                continue;
-            }
-            match object.get(field.name) {
-                None => {
-                    if let Some(value) = self.unset(field) {
-                        object.insert(field.name.to_owned(), value);
-                    }
-                }
-                Some(Value::Null) => match self.unset(field) {
-                    Some(value) => drop(object.insert(field.name.to_owned(), value)),
-                    None => drop(object.remove(field.name)),
-                },
-                Some(value) if field.flags.omit_empty && self.is_empty_value(field.shape, value) => {
-                    object.remove(field.name);
-                }
-                Some(_) => {}
-            }
-        }
+        // Most types have many fields, and most objects few of them.
+        object.retain(|name, value| match self.field_by_name(id, name, &mut Vec::new()) {
+            Some(_) if value.is_null() => false,
+            Some(field) => !(field.flags.omit_empty && self.is_empty_value(field.shape, value)),
+            None => true,
+        });
+        self.set_unset(id, object);
     }
 
-    /// The JSON of an unset field; `None` if it is omitted.
-    fn unset(&self, field: &Field) -> Option<Value> {
-        let omitted = match self.form(field.shape) {
-            Form::Struct(_) | Form::Special(..) => field.flags.omit_zero,
-            _ => field.flags.omit_empty || field.flags.omit_zero,
-        };
-        (!omitted).then(|| self.zero(field.shape))
+    /// Sets the fields that are there even if they are not set.
+    fn set_unset(&self, id: TypeId, object: &mut Map<String, Value>) {
+        for field in self.fields(id) {
+            if let Some(inlined) = self.inline_type(field) {
+                self.set_unset(inlined, object);
+            } else if field.flags.written_unset && !object.contains_key(field.name) {
+                object.insert(field.name.to_owned(), self.zero(field.shape));
+            }
+        }
     }
 
     /// Whether Go's `omitempty` omits the value. Structs and non-nil pointers are never empty.

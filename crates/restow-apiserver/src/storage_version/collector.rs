@@ -119,7 +119,7 @@ impl Collector<'_> {
         let no_server_joined = lease_watch::no_server_joined(store.as_ref()).await?;
         let listed = store.range(RangeRequest::prefix(keys::STORAGE_VERSIONS)).await?;
         // An object that cannot be decoded is skipped; the others are collected.
-        let storage_versions = listed.entries.iter().filter_map(|entry| keys::read(entry).ok()).collect();
+        let storage_versions = listed.entries.iter().filter_map(|entry| keys::read_with_revision(entry).ok()).collect();
         let (mut leases, unread) = self.read_leases().await?.to_collect(&self.watch);
         // This server is alive, however long its own lease was not renewed.
         let own = &self.agreement.config.identity;

@@ -3,7 +3,7 @@
 use super::AgreementError;
 use crate::resource::codec;
 use bytes::Bytes;
-use restow_api::GroupResource;
+use restow_api::{GroupResource, ResourceVersion};
 use restow_api::internal_apiserver::StorageVersion;
 use restow_apimachinery::object::Object;
 use restow_store::{Entry, Key};
@@ -53,14 +53,17 @@ pub(super) fn key(text: String) -> Result<Key, AgreementError> {
     Key::try_from(text.clone()).map_err(|error| AgreementError::Unreadable { key: text, reason: error.to_string() })
 }
 
-/// Decodes a stored object.
+/// Decodes a stored object, without its resource version.
 pub(super) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, AgreementError> {
-    let unreadable = |reason: serde_json::Error| AgreementError::Unreadable {
-        key: entry.key.to_string(),
-        reason: reason.to_string(),
-    };
-    let object = codec::decode(&entry.value, entry.mod_revision).map_err(unreadable)?;
-    serde_json::from_value(object.into_value()).map_err(unreadable)
+    serde_json::from_slice(&entry.value)
+        .map_err(|reason| AgreementError::Unreadable { key: entry.key.to_string(), reason: reason.to_string() })
+}
+
+/// Decodes a stored StorageVersion, with its resource version.
+pub(super) fn read_with_revision(entry: &Entry) -> Result<StorageVersion, AgreementError> {
+    let mut object: StorageVersion = read(entry)?;
+    object.metadata.resource_version = Some(ResourceVersion::new(entry.mod_revision.to_string()));
+    Ok(object)
 }
 
 /// Encodes an object for the store.

@@ -1,6 +1,6 @@
 //! What a type expression means once its names are resolved, and where a path of field names leads.
 
-use super::{Definition, Scalar, Shape, ShapeId, Special, TypeId, Types};
+use super::{Definition, Field, Scalar, Shape, ShapeId, Special, TypeId, Types};
 
 /// A type expression with aliases resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,18 @@ impl Types {
                 },
                 Definition::Special(special) => Form::Special(special, id),
             },
+        }
+    }
+
+    /// Finds out which fields JSON has even if they are not set: Go's `omitempty` never omits a struct.
+    pub(super) fn resolve_unset(&mut self) {
+        for index in 0..self.fields.len() {
+            let Field { shape, flags, .. } = self.fields[index];
+            let is_omitted = match self.form(shape) {
+                Form::Struct(_) | Form::Special(..) => flags.omit_zero,
+                _ => flags.omit_empty || flags.omit_zero,
+            };
+            self.fields[index].flags.written_unset = !is_omitted;
         }
     }
 

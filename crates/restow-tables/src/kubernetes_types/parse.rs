@@ -18,6 +18,7 @@ impl Types {
         reader.types.extras.push(FieldExtra::default());
         let read = reader.read_names(text).and_then(|()| reader.read_definitions(text));
         read.map_err(|problem| TableError::new(reader.line.max(1), problem))?;
+        reader.types.resolve_unset();
         Ok(reader.types)
     }
 }
