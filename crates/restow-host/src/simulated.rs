@@ -179,10 +179,10 @@ impl Process {
         tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// Whether it has run for so long, without having been suspended for nearly half of it.
+    /// Whether it has run for so long, without having been suspended for more than half of it.
     pub fn ran_for(&self, time: Duration) -> bool {
         let state = self.state();
-        let mut long = state.suspensions.iter().filter(|(_, length)| *length > time.mul_f64(0.4));
+        let mut long = state.suspensions.iter().filter(|(_, length)| *length > time / 2);
         self.started.elapsed() >= time && long.all(|(resumed, _)| resumed.elapsed() >= time)
     }
 

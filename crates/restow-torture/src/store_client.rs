@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A cut that nobody has to mind.
-const SHORT: Duration = Duration::from_secs(4);
 /// How long an identity lease lasts.
 const LEASE: Duration = Duration::from_secs(10);
+/// A cut that nobody has to mind: an observer that reads again within half of the lease's duration goes on observing.
+const SHORT: Duration = Duration::from_secs(5);
 /// How long a call waits for a store that cannot be reached.
 const DEADLINE: Duration = Duration::from_secs(5);
 

@@ -37,6 +37,8 @@ use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
+use serde_json::{Value, json};
+use std::mem::replace;
 use std::sync::Arc;
 
 /// Converts the fields of an object from one version to another, both given as in `apps/v1`.
@@ -96,8 +98,16 @@ fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object
     object.set("apiVersion", Some(target.into()));
     let Some(kind) = TypeTable::shared().kind(target, object.kind()) else { return Ok(object) };
     let revision = object.resource_version().to_string();
+    // Most of a CRD are its schemas, and those are the same in all versions.
+    let schemas: Vec<Value> =
+        custom_resource_definition::schemas(&mut object).into_iter().map(|schema| replace(schema, json!({}))).collect();
     let written = types::normalize(kind, object.into_value()).map_err(|error| failed(error.to_string()))?;
     let mut written = Object::from_value(written.value).unwrap_or_default();
+    let places = custom_resource_definition::schemas(&mut written);
+    if places.len() != schemas.len() {
+        return Err(failed("the conversion lost a schema".to_owned()));
+    }
+    places.into_iter().zip(schemas).for_each(|(place, schema)| *place = schema);
     written.set_meta("resourceVersion", &revision);
     Ok(written)
 }

@@ -23,9 +23,27 @@ pub(super) fn convert(object: &mut Object, source: &str, target: &str) -> Result
     Ok(())
 }
 
+/// The schemas of a CRD in any version, in a fixed order; none of any other object. All versions have the same type of schema.
+pub(super) fn schemas(object: &mut Object) -> Vec<&mut Value> {
+    if object.kind() != "CustomResourceDefinition" {
+        return Vec::new();
+    }
+    let Some(spec) = object.fields_mut().get_mut("spec").and_then(Value::as_object_mut) else { return Vec::new() };
+    let (mut first, mut versions) = (None, None);
+    for (name, value) in spec {
+        match name.as_str() {
+            "validation" => first = Some(value),
+            "versions" => versions = value.as_array_mut(),
+            _ => {}
+        }
+    }
+    let each = versions.into_iter().flatten().filter_map(|version| version.get_mut("schema"));
+    let holders = first.into_iter().chain(each);
+    holders.filter_map(|holder| holder.get_mut("openAPIV3Schema")).filter(|schema| schema.is_object()).collect()
+}
+
 fn to_v1beta1(spec: &mut Map<String, Value>) {
-    if let Some(versions) = spec.get("versions").and_then(Value::as_array).filter(|versions| !versions.is_empty()) {
-        let mut versions: Vec<Value> = versions.clone();
+    if let Some(Value::Array(mut versions)) = spec.remove("versions").filter(is_not_empty) {
         versions.iter_mut().for_each(|version| rename_columns(version, "jsonPath", "JSONPath"));
         spec.insert("version".into(), versions[0]["name"].clone());
         for (each, top) in SHARED {
@@ -48,6 +66,10 @@ fn to_v1beta1(spec: &mut Map<String, Value>) {
     }
     // The default differs: without this field, v1beta1 kept unknown fields.
     spec.entry("preserveUnknownFields").or_insert(false.into());
+}
+
+fn is_not_empty(versions: &Value) -> bool {
+    versions.as_array().is_some_and(|versions| !versions.is_empty())
 }
 
 fn to_v1(spec: &mut Map<String, Value>) {

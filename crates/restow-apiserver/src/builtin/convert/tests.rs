@@ -191,6 +191,20 @@ fn crd_v1beta1_has_the_fields_of_all_versions_at_the_top() {
     );
 }
 
+/// A schema is not walked through when a CRD is converted.
+#[test]
+fn schemas_are_the_same_in_all_versions_of_a_crd() {
+    let table = TypeTable::shared();
+    let named = |version: &str, name: &str| table.type_by_name(&format!("apiextensions/{version}.{name}")).unwrap();
+    for name in ["JSONSchemaProps", "ExternalDocumentation", "ValidationRule"] {
+        let fields = |version: &str| {
+            let fields = table.fields(named(version, name)).iter();
+            fields.map(|field| (field.name, table.go_name(field.shape).replace("v1beta1.", "v1."))).collect::<Vec<_>>()
+        };
+        assert_eq!(fields("v1"), fields("v1beta1"), "{name}");
+    }
+}
+
 #[test]
 fn conversions_of_single_fields() {
     check_both_ways(
