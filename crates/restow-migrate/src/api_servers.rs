@@ -12,6 +12,7 @@ use crate::discovery::{Discovery, StoredResource, discover, discover_groups};
 use crate::request::{RequestError, request_json};
 use crate::settling_time::SeenAgreement;
 use api_services::aggregation;
+use futures::future::try_join_all;
 use http::Request;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
@@ -20,6 +21,7 @@ use restow_rules::migrate::api_servers::{
     ApiServers, Discovered, RequiredServers, ServerEvidence, ServerFinding, ServerVersion,
 };
 use restow_rules::trigger::EncodingAgreement;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,9 +57,12 @@ pub struct ResourceObservation {
 pub enum Scope<'a> {
     /// All.
     All,
-    /// The resources of these groups.
-    Groups(&'a [&'a str]),
+    /// These, and others of their groups. The reports of others are not read.
+    Resources(&'a [&'a GroupResource]),
 }
+
+/// As many StorageVersions are read one by one. If there are more, all are listed.
+const FEW: usize = 8;
 
 pub(crate) use restow_rules::migrate::api_servers::CANNOT_BE_QUERIED;
 
@@ -66,7 +71,8 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Queries all API servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, RequestError> {
-    let (reported, servers, aggregation) = tokio::join!(reported(cluster), cluster.api_servers(), aggregation(cluster));
+    let (reported, servers, aggregation) =
+        tokio::join!(reported(cluster, scope), cluster.api_servers(), aggregation(cluster));
     let reported = reported.map_err(|failure| about(cluster, failure))?;
     let aggregation = aggregation.map_err(|failure| about(cluster, failure))?;
     let servers = match cluster.reach() {
@@ -78,7 +84,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     let ask = |instance: Instance| async move {
         let discovery = async {
             match scope {
-                Scope::Groups(groups) => discover_groups(&instance.client, groups).await,
+                Scope::Resources(resources) => discover_groups(&instance.client, resources).await,
                 Scope::All => discover(&instance.client).await,
             }
         };
@@ -128,13 +134,26 @@ fn about(cluster: &Cluster, failure: RequestError) -> RequestError {
 
 /// The StorageVersions by name. Empty if the API is not served or reading is forbidden; then each server is queried
 /// instead.
-async fn reported(cluster: &Cluster) -> Result<BTreeMap<String, StorageVersion>, RequestError> {
+async fn reported(cluster: &Cluster, scope: Scope<'_>) -> Result<BTreeMap<String, StorageVersion>, RequestError> {
     let path = format!("/apis/{}/{}", StorageVersion::API_VERSION, StorageVersion::RESOURCE);
+    let items = match scope {
+        Scope::Resources(resources) if resources.len() <= FEW => {
+            let paths = resources.iter().map(|resource| format!("{path}/{}", StorageVersion::name_for(resource)));
+            let found = try_join_all(paths.map(|path| readable::<StorageVersion>(cluster, path))).await?;
+            found.into_iter().flatten().collect()
+        }
+        _ => readable::<StorageVersionList>(cluster, path).await?.map_or_else(Vec::new, |list| list.items),
+    };
+    Ok(items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect())
+}
+
+/// What is at a path, unless it is not there or reading it is forbidden.
+async fn readable<T: DeserializeOwned>(cluster: &Cluster, path: String) -> Result<Option<T>, RequestError> {
     let request = Request::get(path).body(Vec::new());
     let request = request.map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
-    match request_json::<StorageVersionList>(cluster.client(), request).await {
-        Ok(list) => Ok(list.items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect()),
-        Err(failure) if matches!(failure.code, 403 | 404) => Ok(BTreeMap::new()),
+    match request_json(cluster.client(), request).await {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if matches!(failure.code, 403 | 404) => Ok(None),
         Err(failure) => Err(failure),
     }
 }

@@ -80,9 +80,9 @@ pub async fn discover(client: &Client) -> Result<Discovery, RequestError> {
     documents(client, versions).await
 }
 
-/// The resources of these groups, if only those may have changed.
-pub async fn discover_groups(client: &Client, groups: &[&str]) -> Result<Discovery, RequestError> {
-    let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+/// All resources of the groups of these resources, if only those may have changed.
+pub async fn discover_groups(client: &Client, resources: &[&GroupResource]) -> Result<Discovery, RequestError> {
+    let groups: BTreeSet<String> = resources.iter().map(|resource| resource.group().to_owned()).collect();
     let versions = stream::iter(groups).map(|group| async move { versions_of(client, &group).await });
     let versions: Vec<Vec<String>> = versions.buffered(AT_ONCE).try_collect().await?;
     documents(client, versions.concat()).await

@@ -3,8 +3,8 @@
 use super::AgreementError;
 use crate::resource::codec;
 use bytes::Bytes;
-use restow_api::{GroupResource, ResourceVersion};
 use restow_api::internal_apiserver::StorageVersion;
+use restow_api::{GroupResource, ResourceVersion};
 use restow_apimachinery::object::Object;
 use restow_store::{Entry, Key};
 use serde::de::DeserializeOwned;

@@ -36,8 +36,8 @@ pub(super) const RETRY_ANNOTATION: &str = "restow.dev/retry";
 
 pub(super) async fn observe(context: &Context, request: &ReconcileRequest) -> Result<ClusterView, RequestError> {
     let asked_at = Moment::now();
-    let groups = request.groups();
-    let scope = groups.as_deref().map_or(Scope::All, Scope::Groups);
+    let resources: Vec<&GroupResource> = request.resources().iter().collect();
+    let scope = if request.is_all() { Scope::All } else { Scope::Resources(&resources) };
     let observation = ask_servers(&context.cluster, scope).await?;
     let migrations = migrations(context).await?;
     let states = all_objects(&context.states()).await?;

@@ -81,12 +81,6 @@ impl ReconcileRequest {
         &self.resources
     }
 
-    /// The groups of the resources; `None` if everything is meant.
-    pub(super) fn groups(&self) -> Option<Vec<&str>> {
-        let groups: BTreeSet<&str> = self.resources.iter().map(GroupResource::group).collect();
-        (!self.all).then(|| groups.into_iter().collect())
-    }
-
     fn is_empty(&self) -> bool {
         !self.all && self.resources.is_empty()
     }

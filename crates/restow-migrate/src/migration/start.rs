@@ -81,7 +81,7 @@ pub(super) async fn check_start(
     goal: Goal,
 ) -> Result<Result<Start, MigrationOutcome>, MigrationError> {
     let crd = crd::read(cluster.client(), resource).await.map_err(MigrationError::Crd)?;
-    let observation = observe(cluster, Scope::Groups(&[resource.group()])).await.map_err(MigrationError::Observe)?;
+    let observation = observe(cluster, Scope::Resources(&[resource])).await.map_err(MigrationError::Observe)?;
     let observation = match goal {
         Goal::Version => observation,
         Goal::Key => observation.without_reports(),

@@ -134,7 +134,8 @@ impl State {
     }
 
     fn answer(&mut self, method: &Method, path: &str, body: &Value) -> (u16, Value) {
-        if self.forbidden.iter().any(|forbidden| path.ends_with(forbidden)) {
+        let is_at = |part: &&str| path.ends_with(*part) || path.contains(&format!("/{part}/"));
+        if self.forbidden.iter().any(is_at) {
             return status(403, "Forbidden", "");
         }
         if self.unserved.iter().any(|unserved| path.ends_with(unserved)) {
@@ -149,13 +150,17 @@ impl State {
                 None => status(404, "NotFound", ""),
             };
         }
+        let missing = || status(404, "NotFound", "");
         match path.rsplit('/').next().unwrap_or_default() {
             "metrics" => {
                 let started = self.started[self.scrapes % self.started.len()];
                 self.scrapes += 1;
                 (200, json!(format!("# TYPE x gauge\nx 1\nprocess_start_time_seconds {started}\ny 2\n")))
             }
-            "storageversions" => self.storage_versions(),
+            "storageversions" => {
+                self.storage_version().map_or_else(missing, |object| list("StorageVersionList", vec![object]))
+            }
+            "example.com.widgets" => self.storage_version().map_or_else(missing, |object| (200, object)),
             "endpointslices" => self.endpoint_slices(),
             "leases" => {
                 let labels = if self.is_fenced { json!({"restow.dev/fenced-writes": "true"}) } else { json!({}) };
@@ -185,14 +190,16 @@ impl State {
         ]})
     }
 
-    fn storage_versions(&self) -> (u16, Value) {
-        let Some(reports) = &self.reports else { return status(404, "NotFound", "") };
+    /// The StorageVersion of widgets.
+    fn storage_version(&self) -> Option<Value> {
+        let reports = self.reports.as_ref()?;
         let entry = |(id, version): &(&str, &str)| json!({"apiServerID": id, "encodingVersion": format!("example.com/{version}")});
         let common = reports.windows(2).all(|pair| pair[0].1 == pair[1].1).then(|| entry(&reports[0]));
         let status = json!({"storageVersions": reports.iter().map(entry).collect::<Vec<_>>(),
                             "commonEncodingVersion": common.map(|entry| entry["encodingVersion"].clone())});
-        let object = json!({"metadata": {"name": "example.com.widgets", "resourceVersion": self.reports_revision.to_string()}, "spec": {}, "status": status});
-        list("StorageVersionList", vec![object])
+        Some(
+            json!({"metadata": {"name": "example.com.widgets", "resourceVersion": self.reports_revision.to_string()}, "spec": {}, "status": status}),
+        )
     }
 
     fn endpoint_slices(&self) -> (u16, Value) {

@@ -25,7 +25,7 @@ async fn run(fixture: &Fixture, options: MigrationOptions) -> Result<MigrationRe
 /// Flips the storage version, and waits until discovery shows it.
 async fn flip(fixture: &Fixture) {
     let hash = async || {
-        let seen = observe(&fixture.cluster, Scope::Groups(&[fixture.resource.group()])).await.unwrap();
+        let seen = observe(&fixture.cluster, Scope::Resources(&[&fixture.resource])).await.unwrap();
         seen.resource(&fixture.resource, None).and_then(|seen| seen.agreed().cloned())
     };
     let before = hash().await;

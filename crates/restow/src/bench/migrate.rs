@@ -222,8 +222,9 @@ impl Bench {
     /// Changes the storage version, and waits until the servers agree on it.
     async fn store_in(&self, version: &str) -> anyhow::Result<()> {
         let hash = async || {
-            let seen = observe(&self.cluster, Scope::Groups(&[GROUP])).await.ok()?;
-            seen.resource(&resource().ok()?, None)?.agreed().cloned()
+            let resource = resource().ok()?;
+            let seen = observe(&self.cluster, Scope::Resources(&[&resource])).await.ok()?;
+            seen.resource(&resource, None)?.agreed().cloned()
         };
         let before = hash().await;
         let patch = json!({"spec": {"versions": versions(version)}});

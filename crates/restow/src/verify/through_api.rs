@@ -93,7 +93,7 @@ async fn verify_resource(cluster: &Cluster, resource: &ResourceStatus) -> anyhow
         words,
     };
     let crd = crd::read(cluster.client(), &name).await?;
-    let before = observe(cluster, Scope::Groups(&[name.group()])).await?;
+    let before = observe(cluster, Scope::Resources(&[&name])).await?;
     let Some(seen) = before.resource(&name, crd.as_ref()) else { bail!("it is not served any more") };
     let agreed_since = before.agreed_since(cluster, &seen, crd.as_ref());
     if let Some(words) = seen.disagreement() {
@@ -121,7 +121,7 @@ async fn verify_resource(cluster: &Cluster, resource: &ResourceStatus) -> anyhow
     let settles_at = agreed_since.filter(|_| seen.revision.is_none()).map(|since| since + SETTLING_TIME);
     let options = RunOptions { pacer, settles_at, ..RunOptions::default() };
     let report = runner::run(&before.instances, &seen.resource, options, control, &progress).await?;
-    let after = observe(cluster, Scope::Groups(&[name.group()])).await?;
+    let after = observe(cluster, Scope::Resources(&[&name])).await?;
     let crd = crd::read(cluster.client(), &name).await?;
     let now = after.resource(&name, crd.as_ref());
     let are_the_same = processes.is_none() || identify(&after).await.ok() == processes;

@@ -18,17 +18,13 @@ fn a_request_includes_the_resources_that_it_names() {
 }
 
 #[test]
-fn a_request_has_the_groups_of_its_resources() {
-    let of = |names: &[&str]| {
-        let mut request = ReconcileRequest::default();
-        names.iter().for_each(|name| request.add(ReconcileRequest::resource(resource(name))));
-        request
-    };
-    let names = ["widgets.example.com", "gadgets.example.com", "deployments.apps", "pods"];
-    assert_eq!(of(&names).groups().unwrap(), ["", "apps", "example.com"]);
-    let mut with_all = of(&["widgets.example.com"]);
+fn a_request_for_everything_includes_all_others() {
+    let mut with_all = ReconcileRequest::resource(resource("widgets.example.com"));
+    with_all.add(ReconcileRequest::resource(resource("pods")));
+    assert_eq!(with_all.resources(), &["pods", "widgets.example.com"].map(resource).into());
+    assert!(!with_all.is_all());
     with_all.add(ReconcileRequest::all());
-    assert_eq!((with_all.groups(), with_all.is_all()), (None, true));
+    assert!(with_all.is_all() && with_all.includes(&resource("gadgets.example.com")));
     with_all.add(ReconcileRequest::default());
     assert!(with_all.is_all(), "another request does not make it smaller");
 }
