@@ -45,9 +45,11 @@ pub(crate) fn all_groups(registry: &Registry, aggregation: &Aggregation) -> Valu
 
 /// `/apis/GROUP`: one group.
 pub(crate) fn group(registry: &Registry, aggregation: &Aggregation, name: &str) -> Option<Value> {
-    let groups = aggregation.ordered_groups(registry, TieBreak::ApiService);
-    let (_, versions) = groups.iter().find(|(group, _)| group == name)?;
-    let mut body = group_body(name, versions);
+    let versions = aggregation.versions_of(registry, name);
+    if versions.is_empty() {
+        return None;
+    }
+    let mut body = group_body(name, &versions);
     body["kind"] = "APIGroup".into();
     body["apiVersion"] = "v1".into();
     Some(body)

@@ -99,23 +99,22 @@ impl Aggregation {
 
     /// All groups with their versions, in their order. The core group is among them.
     pub(crate) fn ordered_groups(&self, registry: &Registry, tie_break: TieBreak) -> Vec<OrderedGroup> {
-        let mut groups: BTreeMap<String, BTreeSet<GroupVersion>> = BTreeMap::new();
-        for (group, found) in registry.groups() {
-            let versions = found.versions.iter().filter_map(|version| GroupVersion::new(group, version).ok());
-            groups.entry(group.clone()).or_default().extend(versions);
-        }
-        for version in self.versions.keys() {
-            groups.entry(version.group().to_string()).or_default().insert(version.clone());
-        }
+        let own = registry.groups().keys().map(String::as_str);
+        let groups: BTreeSet<&str> = own.chain(self.versions.keys().map(GroupVersion::group)).collect();
         let mut ordered: Vec<OrderedGroup> =
-            groups.into_iter().map(|(group, versions)| (group, self.ordered_versions(versions))).collect();
+            groups.into_iter().map(|group| (group.to_owned(), self.versions_of(registry, group))).collect();
         if !self.priorities.is_empty() {
             ordered.sort_by_cached_key(|group| self.position(group, tie_break));
         }
         ordered
     }
 
-    fn ordered_versions(&self, versions: BTreeSet<GroupVersion>) -> Vec<String> {
+    /// The versions of a group in their order; none if nobody serves it.
+    pub(crate) fn versions_of(&self, registry: &Registry, group: &str) -> Vec<String> {
+        let own = registry.groups().get(group).into_iter().flat_map(|found| &found.versions);
+        let own = own.filter_map(|version| GroupVersion::new(group, version).ok());
+        let others = self.versions.keys().filter(|version| version.group() == group).cloned();
+        let versions: BTreeSet<GroupVersion> = own.chain(others).collect();
         let mut versions: Vec<GroupVersion> = versions.into_iter().collect();
         let order = |one: &GroupVersion, other: &GroupVersion| -> Ordering {
             let by_priority = self.priority(other).version.cmp(&self.priority(one).version);
