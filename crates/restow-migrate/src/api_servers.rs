@@ -11,7 +11,7 @@ use crate::crd::{self, Crd};
 use crate::discovery::{Discovery, StoredResource, discover, discover_groups};
 use crate::request::{RequestError, request_json};
 use crate::settling_time::SeenAgreement;
-use api_services::aggregation;
+use api_services::{aggregation, count_servers};
 use futures::future::try_join_all;
 use http::Request;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
@@ -50,6 +50,8 @@ pub struct ResourceObservation {
     pub revision: Option<ResourceVersion>,
     /// What each server stores, for display: the server, and its version or why it could not be queried.
     pub by_server: Vec<(String, String)>,
+    /// If aggregated API servers serve it: what has to be the same at the end of a migration, by the name of the object.
+    pub marks: BTreeMap<String, String>,
 }
 
 /// Which resources to observe.
@@ -74,7 +76,11 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     let (reported, servers, aggregation) =
         tokio::join!(reported(cluster, scope), cluster.api_servers(), aggregation(cluster));
     let reported = reported.map_err(|failure| about(cluster, failure))?;
-    let aggregation = aggregation.map_err(|failure| about(cluster, failure))?;
+    let mut aggregation = aggregation.map_err(|failure| about(cluster, failure))?;
+    if cluster.reach() == Reach::EachServer {
+        let counted = count_servers(cluster, &mut aggregation, &reported_groups(&reported), scope).await;
+        counted.map_err(|failure| about(cluster, failure))?;
+    }
     let servers = match cluster.reach() {
         Reach::EachServer => servers.map_err(|failure| about(cluster, failure))?,
         // With a single address, other servers are unknown.
@@ -124,6 +130,12 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     Ok(Observation { instances, servers, discoveries, reported, aggregation })
 }
 
+/// The groups of resources that servers report.
+fn reported_groups(reported: &BTreeMap<String, StorageVersion>) -> BTreeSet<&str> {
+    let reported = reported.iter().filter(|(_, report)| !report.status.storage_versions.is_empty());
+    reported.filter_map(|(name, _)| Some(name.rsplit_once('.')?.0)).collect()
+}
+
 /// Adds the address to an error without an HTTP code.
 fn about(cluster: &Cluster, failure: RequestError) -> RequestError {
     match failure.code {
@@ -139,16 +151,16 @@ async fn reported(cluster: &Cluster, scope: Scope<'_>) -> Result<BTreeMap<String
     let items = match scope {
         Scope::Resources(resources) if resources.len() <= FEW => {
             let paths = resources.iter().map(|resource| format!("{path}/{}", StorageVersion::name_for(resource)));
-            let found = try_join_all(paths.map(|path| readable::<StorageVersion>(cluster, path))).await?;
+            let found = try_join_all(paths.map(|path| read_or_none::<StorageVersion>(cluster, path))).await?;
             found.into_iter().flatten().collect()
         }
-        _ => readable::<StorageVersionList>(cluster, path).await?.map_or_else(Vec::new, |list| list.items),
+        _ => read_or_none::<StorageVersionList>(cluster, path).await?.map_or_else(Vec::new, |list| list.items),
     };
     Ok(items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect())
 }
 
 /// What is at a path, unless it is not there or reading it is forbidden.
-async fn readable<T: DeserializeOwned>(cluster: &Cluster, path: String) -> Result<Option<T>, RequestError> {
+async fn read_or_none<T: DeserializeOwned>(cluster: &Cluster, path: String) -> Result<Option<T>, RequestError> {
     let request = Request::get(path).body(Vec::new());
     let request = request.map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
     match request_json(cluster.client(), request).await {
@@ -190,9 +202,9 @@ impl Observation {
                 (view.storage_version, hash)
             }),
         };
-        let ServerFinding { agreement, by_server, is_fenced } = evidence.evaluate();
+        let ServerFinding { agreement, by_server, is_fenced, marks } = evidence.evaluate();
         let revision = report.filter(|_| is_fenced).and_then(|report| report.metadata.resource_version.clone());
-        Some(ResourceObservation { resource, agreement, revision, by_server })
+        Some(ResourceObservation { resource, agreement, revision, by_server, marks })
     }
 
     /// Records since when the servers agree on a resource and returns it; `None` if they do not agree.
@@ -203,7 +215,9 @@ impl Observation {
             return None;
         };
         let crd = crd.map(crd::view).map(|view| (view.uid, view.generation));
-        let agreed = SeenAgreement { hash: hash.clone(), crd, servers: self.servers.clone() };
+        // A restart of an aggregated API server does not concern the others. What it stores itself needs no settling time.
+        let servers = ApiServers { aggregated: BTreeMap::new(), ..self.servers.clone() };
+        let agreed = SeenAgreement { hash: hash.clone(), crd, servers };
         Some(cluster.agreements().saw(&name, agreed))
     }
 
@@ -288,6 +302,13 @@ pub(crate) fn hash_of(encoding: &str, kind: &str) -> StorageVersionHash {
 }
 
 impl ResourceObservation {
+    /// What has changed since `start` that the reports do not show; `None` if nothing has.
+    pub fn change_since(&self, start: &ResourceObservation) -> Option<String> {
+        let names: BTreeSet<&String> = start.marks.keys().chain(self.marks.keys()).collect();
+        let changed = names.into_iter().find(|name| start.marks.get(*name) != self.marks.get(*name))?;
+        Some(format!("an aggregated API server came or went: the {changed} was changed"))
+    }
+
     /// Why the servers do not agree, in one sentence; `None` when they do.
     pub fn disagreement(&self) -> Option<String> {
         if matches!(self.agreement, EncodingAgreement::Agreed(_)) {

@@ -7,6 +7,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
+use restow_rules::collect::{CONTROL_PLANE_LABEL, OWN_LEASE_ANNOTATION};
+use restow_rules::migrate::aggregation::AggregatedServer;
 use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, RequiredServers};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +16,10 @@ use std::time::Duration;
 
 /// Selects the identity leases of the API servers themselves. Those of aggregated servers name another control plane.
 pub(crate) const API_SERVER_LEASES: &str = "apiserver.kubernetes.io/identity=kube-apiserver,!restow.dev/control-plane";
+/// The label of identity leases. Its value names the control plane of the server, unless [`CONTROL_PLANE_LABEL`] does.
+const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
+/// The control plane of the API servers themselves.
+const API_SERVERS: &str = "kube-apiserver";
 
 /// The API servers of a cluster.
 #[derive(Clone)]
@@ -150,17 +156,20 @@ impl Cluster {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
         let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
-        let of_servers = ListParams::default().labels(API_SERVER_LEASES);
+        let of_servers = ListParams::default().labels(IDENTITY_LABEL);
         let (slices, leases) = tokio::join!(slices.list(&of_service), leases.list(&of_servers));
         let (slices, leases) = (readable(slices.map(|list| list.items))?, readable(leases.map(|list| list.items))?);
-        let generation = |slice: &EndpointSlice| slice.metadata.generation.unwrap_or_default().to_string();
-        let uid = |lease: &Lease| lease.metadata.uid.clone().unwrap_or_default();
+        let aggregated = leases.iter().flatten().filter_map(aggregated_server).collect();
+        // A lease of another control plane is that of an aggregated API server, which is not queried, and whose restart is
+        // nothing to the resources of the others.
+        let leases = leases.map(|leases| leases.into_iter().filter(is_of_api_server).collect::<Vec<Lease>>());
         let generations = slices.iter().flatten().map(|slice| mark("EndpointSlice", slice, generation(slice)));
-        let uids = leases.iter().flatten().map(|lease| mark("Lease", lease, uid(lease)));
+        let uids = leases.iter().flatten().map(|lease| mark("Lease", lease, lease.uid().unwrap_or_default()));
         let marks = generations.chain(uids);
         let fenced = leases.iter().flatten().filter(|lease| is_fenced(lease)).map(ResourceExt::name_any);
         Ok(ApiServers {
             fenced: fenced.collect(),
+            aggregated,
             marks: marks.collect(),
             addresses: slices.map(|slices| slices.iter().flat_map(addresses_of).collect()),
             identities: leases.map(|leases| leases.into_iter().filter_map(identity_of).collect()),
@@ -216,7 +225,7 @@ impl Cluster {
 }
 
 /// What was read, or why it may not be read. A server that does not answer is an error.
-fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, RequestError> {
+pub(crate) fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, RequestError> {
     match read.map_err(RequestError::from) {
         Ok(found) => Ok(Ok(found)),
         Err(failure) if failure.code == 0 => Err(failure),
@@ -227,6 +236,33 @@ fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, Reques
 /// What changes on an object when a server joins or leaves, by the name of the object.
 fn mark(kind: &str, object: &impl ResourceExt, mark: String) -> (String, String) {
     (format!("{kind} {}", object.name_any()), mark)
+}
+
+/// The generation of a slice, which changes with its endpoints.
+pub(crate) fn generation(slice: &EndpointSlice) -> String {
+    slice.metadata.generation.unwrap_or_default().to_string()
+}
+
+/// The control plane of the server of an identity lease.
+fn control_plane(lease: &Lease) -> &str {
+    let labels = lease.labels();
+    labels.get(CONTROL_PLANE_LABEL).or_else(|| labels.get(IDENTITY_LABEL)).map_or(API_SERVERS, String::as_str)
+}
+
+/// Whether an identity lease is that of an API server of the cluster itself.
+fn is_of_api_server(lease: &Lease) -> bool {
+    control_plane(lease) == API_SERVERS
+}
+
+/// The name of an identity lease, and its server, if that is an aggregated API server.
+fn aggregated_server(lease: &Lease) -> Option<(String, AggregatedServer)> {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    let server = AggregatedServer {
+        control_plane: control_plane(lease).to_owned(),
+        is_fenced: lease.annotations().contains_key(OWN_LEASE_ANNOTATION),
+        process: format!("{} {holder}", lease.uid().unwrap_or_default()),
+    };
+    (!is_of_api_server(lease)).then(|| (lease.name_any(), server))
 }
 
 /// Whether the server of an identity lease writes under a fence.
@@ -267,5 +303,28 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(addresses_of(&slice), ["10.0.0.1:6443", "[fd00::2]:6443"]);
+    }
+
+    #[test]
+    fn the_lease_of_an_aggregated_server_is_not_that_of_an_api_server() {
+        let lease = |labels: serde_json::Value, annotations: serde_json::Value| -> Lease {
+            let metadata = json!({"name": "a", "uid": "7", "labels": labels, "annotations": annotations});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"holderIdentity": "a_1"}})).unwrap()
+        };
+        let identity = "apiserver.kubernetes.io/identity";
+        for api_server in [json!({identity: "kube-apiserver"}), json!({})] {
+            let lease = lease(api_server, json!({}));
+            assert!(is_of_api_server(&lease) && aggregated_server(&lease).is_none());
+        }
+        let own_lease = json!({"restow.dev/own-lease-uid": "1"});
+        for (labels, annotations, is_fenced) in [
+            (json!({identity: "kube-apiserver", "restow.dev/control-plane": "garden"}), own_lease, true),
+            (json!({identity: "garden"}), json!({}), false),
+        ] {
+            let lease = lease(labels, annotations);
+            assert!(!is_of_api_server(&lease));
+            let expected = AggregatedServer { control_plane: "garden".into(), is_fenced, process: "7 a_1".into() };
+            assert_eq!(aggregated_server(&lease), Some(("a".into(), expected)));
+        }
     }
 }

@@ -81,10 +81,13 @@ pub struct ResourceStatus {
     pub hash: Option<StorageVersionHash>,
     /// The versions that objects may be stored in; `None` if that is not recorded.
     pub stored_versions: Option<Vec<String>>,
-    /// Whether the storage version is published. Most aggregated API servers do not publish it, and their objects are not
-    /// managed.
+    /// Whether the storage version is published. Most aggregated API servers do not publish or report it, and their objects
+    /// are not managed.
     pub is_managed: bool,
-    /// Which aggregated API servers serve it; nothing can be proven about them.
+    /// Why it is not managed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_managed_because: Option<String>,
+    /// Which aggregated API servers serve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregated: Option<String>,
     /// What each server writes, or [`NO_ANSWER`].
@@ -140,7 +143,9 @@ pub async fn read_cluster_status(cluster: &Cluster) -> Result<ClusterStatus, Req
         let version_of = |hash: &StorageVersionHash| version_of(hash, &name, &seen.resource.kind, &candidates);
         let hash = seen.agreed().cloned();
         // If CRDs cannot be read, it may have one.
-        let is_managed = observation.is_managed(&name, crd.is_some() || !hidden.is_empty());
+        let has_crd = crd.is_some() || (!hidden.is_empty() && observation.aggregated(&name).is_none());
+        let not_managed_because = observation.not_managed_because(&name, has_crd);
+        let is_managed = not_managed_because.is_none();
         let mut resource = ResourceStatus {
             resource: full_name.clone(),
             group: name.group().to_string(),
@@ -149,6 +154,7 @@ pub async fn read_cluster_status(cluster: &Cluster) -> Result<ClusterStatus, Req
             stored_versions: stored_versions(crd, &states, &name, &version_of),
             servers: seen.by_server.iter().map(|(server, words)| (server.clone(), shown(words, &version_of))).collect(),
             is_managed,
+            not_managed_because,
             aggregated: observation.aggregated(&name),
             disagreement: seen.disagreement().filter(|_| is_managed),
             migration: migrations::latest(&migrations, &name, &version_of),

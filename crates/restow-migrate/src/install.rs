@@ -216,6 +216,14 @@ mod tests {
     }
 
     #[test]
+    fn the_controller_may_count_the_servers_behind_services_in_any_namespace() {
+        let objects = objects(CONTROLLER).unwrap();
+        let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let expected = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]});
+        assert!(role["rules"].as_array().unwrap().contains(&expected), "{role}");
+    }
+
+    #[test]
     fn defaults_of_the_server_are_no_difference() {
         let wanted = json!({"spec": {"a": [{"b": 1}]}});
         assert!(contains(&json!({"spec": {"a": [{"b": 1, "default": true}]}, "status": {}}), &wanted));

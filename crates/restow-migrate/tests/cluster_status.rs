@@ -93,7 +93,7 @@ async fn a_resource_without_a_storage_version_hash_is_not_managed_and_no_disagre
 }
 
 #[tokio::test]
-async fn resources_of_aggregated_servers_are_not_managed() {
+async fn resources_that_aggregated_servers_do_not_report_are_not_managed() {
     let mut answers = answers();
     let mut document = answers["/apis/projectcalico.org/v3"].1.clone();
     document["resources"][0]["storageVersionHash"] = json!("abc=");
@@ -106,6 +106,8 @@ async fn resources_of_aggregated_servers_are_not_managed() {
     let policies = &overview.resources[1];
     assert!(!policies.is_managed && policies.disagreement.is_none() && policies.storage_version.is_none());
     assert!(policies.aggregated.as_ref().is_some_and(|words| words.contains("calico/api")), "{policies:?}");
+    let because = policies.not_managed_because.as_ref().unwrap();
+    assert!(because.contains("do not report what they store"), "{because}");
     assert!(overview.resources[0].is_managed && overview.resources[0].aggregated.is_none());
     // The resources of a group are unknown while its server is down, and aggregated groups without the permission to list.
     answers.insert(SERVICES, forbidden(SERVICES));
@@ -115,6 +117,60 @@ async fn resources_of_aggregated_servers_are_not_managed() {
     let hidden = overview.hidden.join("\n");
     assert!(hidden.contains("which resources projectcalico.org/v3 has"), "{hidden}");
     assert!(hidden.contains("which resources aggregated API servers serve"), "{hidden}");
+}
+
+/// The network policies of the aggregated servers, which one of them reports to be stored in v3.
+fn reported() -> Answers {
+    let mut answers = answers();
+    let hash = restow_api::storage_version_hash("projectcalico.org", "v3", "NetworkPolicy");
+    answers.get_mut("/apis/projectcalico.org/v3").unwrap().1["resources"][0]["storageVersionHash"] = json!(hash);
+    let service = json!({"metadata": {"name": "v3.projectcalico.org"},
+                         "spec": {"group": "projectcalico.org", "service": {"namespace": "calico", "name": "api"}}});
+    answers.insert(SERVICES, (200, json!({"kind": "APIServiceList", "metadata": {}, "items": [service]})));
+    let lease = json!({
+        "metadata": {"name": "calico-a", "annotations": {"restow.dev/own-lease-uid": "1"}, "labels": {
+            "apiserver.kubernetes.io/identity": "kube-apiserver", "restow.dev/control-plane": "calico"}},
+        "spec": {"holderIdentity": "a"},
+    });
+    let leases = &mut answers.get_mut("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases").unwrap().1;
+    leases["items"].as_array_mut().unwrap().push(lease);
+    let version = "projectcalico.org/v3";
+    let report = json!({
+        "metadata": {"name": "projectcalico.org.networkpolicies", "resourceVersion": "7"}, "spec": {},
+        "status": {"storageVersions": [{"apiServerID": "calico-a", "encodingVersion": version}], "commonEncodingVersion": version},
+    });
+    let reports = json!({"kind": "StorageVersionList", "metadata": {}, "items": [report]});
+    answers.insert("/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", (200, reports));
+    answers
+}
+
+/// The EndpointSlice of their service, with so many addresses.
+fn behind_the_service(addresses: usize) -> (u16, Value) {
+    let endpoint = |number: usize| json!({"addresses": [format!("10.0.0.{number}")], "conditions": {"ready": false}});
+    let slice = json!({"metadata": {"name": "api-1"}, "addressType": "IPv4", "ports": [{"name": "https", "port": 443}],
+                       "endpoints": (0..addresses).map(endpoint).collect::<Vec<_>>()});
+    (200, json!({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": {}, "items": [slice]}))
+}
+
+#[tokio::test]
+async fn resources_that_all_aggregated_servers_report_are_shown_with_their_version() {
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/calico/endpointslices";
+    let policies = async |answer: (u16, Value)| {
+        let mut answers = reported();
+        answers.insert(slices, answer);
+        look_at(answers).await.resources.remove(1)
+    };
+    let agreed = policies(behind_the_service(1)).await;
+    assert_eq!((agreed.storage_version.as_deref(), agreed.is_managed), (Some("v3"), true), "{agreed:?}");
+    assert!(agreed.aggregated.is_some_and(|words| words.contains("calico/api")));
+    assert_eq!(agreed.servers, BTreeMap::from([("calico-a".to_owned(), "v3".to_owned())]));
+    for (answer, words) in
+        [(behind_the_service(2), "the EndpointSlices name 2"), (forbidden(slices), "calico/api cannot be read")]
+    {
+        let doubtful = policies(answer).await;
+        assert_eq!((doubtful.storage_version, doubtful.is_managed), (None, true));
+        assert!(doubtful.disagreement.as_ref().is_some_and(|why| why.contains(words)), "{:?}", doubtful.disagreement);
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! | module | the question it answers |
 //! |---|---|
 //! | [`api_servers`] | Which API servers exist, and which storage version do all of them encode? |
-//! | [`aggregation`] | Which groups do aggregated API servers serve, of which nothing can be proven? |
+//! | [`aggregation`] | Which groups do aggregated API servers serve, and what do their reports prove? |
 //! | [`processes`] | Which process answers at each address: were all of them queried, and are they the same at the end? |
 //! | [`response`] | The server answered the rewrite of one object: what does that mean? |
 //! | [`pacer`] | How many objects may be in flight? |

@@ -37,8 +37,8 @@ Exit codes:
   3  some objects could not be rewritten; they are listed with the reasons
   4  unknown: the API servers do not agree, or stopped to agree; one of them cannot be queried, is overloaded for minutes,
      does not serve the resource, or does not publish its resources or their storage versions; aggregated API servers serve
-     the resource; it is deleted; a webhook cannot be reached; or after a key rotation nothing, or not everything, had to
-     be rewritten
+     the resource, and not each of them reports what it stores; it is deleted; a webhook cannot be reached; or after a key
+     rotation nothing, or not everything, had to be rewritten
   5  it was stopped; what is done is done
   6  with --one-endpoint: every object was left unchanged at the end, but nothing is proven")]
 pub(crate) struct MigrateArgs {

@@ -110,8 +110,13 @@ impl VerifyArgs {
         let census = source::running(&self.cluster).await?;
         let after = api_state::read_api_state(&cluster).await?;
         let targets = steady(&before.targets, after.targets);
-        let evidence = self.evidence(census, targets, StoreIdentity::OneAndTheSame)?;
-        Ok(self.proof(evaluate(&evidence), evidence, BTreeSet::new()))
+        let mut evidence = self.evidence(census, targets, StoreIdentity::OneAndTheSame)?;
+        // This store does not have the objects of aggregated API servers, which says nothing about them.
+        let (named, others): (BTreeMap<String, String>, BTreeMap<String, String>) =
+            after.aggregated.into_iter().partition(|(resource, _)| evidence.wanted.contains(resource));
+        evidence.elsewhere = named;
+        let not_covered = if evidence.wanted.is_empty() { others.into_keys().collect() } else { BTreeSet::new() };
+        Ok(self.proof(evaluate(&evidence), evidence, not_covered))
     }
 
     /// Reads etcd, and checks with the API that it belongs to the same cluster.
@@ -129,7 +134,7 @@ impl VerifyArgs {
         let mut not_covered = BTreeSet::new();
         // Nothing is read from another cluster, and above all nothing is written to it.
         if is_same {
-            let api_state = ApiState { targets: evidence.targets.clone(), served: after.served };
+            let api_state = ApiState { targets: evidence.targets.clone(), ..after };
             (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &api_state, &evidence).await?;
             if self.through_api {
                 evidence.answers = answers(&cluster, &evaluate(&evidence)).await?;

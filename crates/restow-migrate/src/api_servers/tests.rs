@@ -1,6 +1,7 @@
 //! What several servers' answers amount to.
 
 use super::*;
+use restow_rules::migrate::aggregation::AggregatedServer;
 use serde_json::json;
 
 fn widgets(hash: Option<&str>) -> StoredResource {
@@ -93,6 +94,24 @@ fn what_servers_whose_writes_are_fenced_report_counts_more_than_discovery() {
     seen.servers.fenced.clear();
     let stock = seen.resource(&name(), None).unwrap();
     assert_eq!((stock.agreed(), &stock.revision), (None, &None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_an_aggregated_server_does_not_restart_the_settling_time_of_others() {
+    let service = tower::service_fn(|_: Request<kube::client::Body>| async {
+        Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
+    });
+    let cluster = Cluster::from_client(kube::Client::new(service, "default"));
+    let since = |process: &str| {
+        let server = AggregatedServer { control_plane: "garden".into(), is_fenced: true, process: process.into() };
+        let mut observation = observation(vec![Ok(Some("a"))]);
+        observation.servers.aggregated.insert("garden-a".into(), server);
+        let seen = observation.resource(&name(), None).unwrap();
+        observation.agreed_since(&cluster, &seen, None)
+    };
+    let first = since("1");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(since("2"), first);
 }
 
 #[test]

@@ -126,6 +126,7 @@ mod tests {
             hash: None,
             stored_versions: stored.map(|stored| stored.iter().map(ToString::to_string).collect()),
             is_managed: true,
+            not_managed_because: None,
             aggregated: None,
             servers: BTreeMap::new(),
             disagreement: None,

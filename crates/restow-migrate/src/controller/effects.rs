@@ -139,6 +139,7 @@ mod tests {
             agreement: EncodingAgreement::Agreed(hash.clone()),
             revision: None,
             by_server: Vec::new(),
+            marks: Default::default(),
         };
         let found = migration(&seen, hash.clone(), Some(ResourceVersion::new("12")), 3);
         let known = known(&found);

@@ -32,8 +32,12 @@ pub(super) async fn confirm(
     };
     // A server that joined or was restarted has not processed any object. With fenced reports this is not needed: the
     // revision of the agreement would have changed.
-    let change = end.observation.servers.change_since(&start.observation.servers);
-    if let (Some(words), None) = (change, &start.target.revision) {
+    let change = match &start.target.revision {
+        None => end.observation.servers.change_since(&start.observation.servers),
+        Some(_) => None,
+    };
+    // It is not known which of the aggregated servers processed an object, and one that does not report may have been added.
+    if let Some(words) = change.or_else(|| end.seen.change_since(&start.seen)) {
         report.outcome =
             MigrationOutcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
         return Ok(report);

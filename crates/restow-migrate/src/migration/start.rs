@@ -86,8 +86,15 @@ pub(super) async fn check_start(
         Goal::Version => observation,
         Goal::Key => observation.without_reports(),
     };
-    if let Some(words) = observation.aggregated(resource) {
-        return Ok(Err(MigrationOutcome::NotManaged(words)));
+    if let (Some(described), Some(words)) =
+        (observation.aggregated(resource), observation.not_managed_because(resource, crd.is_some()))
+    {
+        return Ok(Err(MigrationOutcome::NotManaged(match goal {
+            Goal::Version => words,
+            Goal::Key => {
+                format!("{described}, and what the API servers behind it report says nothing about their keys")
+            }
+        })));
     }
     let Some(seen) = observation.resource(resource, crd.as_ref()) else {
         return Ok(Err(match crd {

@@ -42,6 +42,13 @@ pub(crate) struct State {
     pub(crate) is_fenced: bool,
     /// The services to which requests for the group are passed on.
     pub(crate) services: Vec<&'static str>,
+    /// The addresses of the servers behind these services.
+    pub(crate) backends: Vec<&'static str>,
+    pub(crate) backends_generation: u64,
+    /// The identity leases of aggregated servers and their holders.
+    pub(crate) aggregated: BTreeMap<&'static str, String>,
+    /// Whether these leases name the lease in the server's own store.
+    pub(crate) name_own_leases: bool,
     /// How often the reports were written.
     pub(crate) reports_revision: u64,
     /// Paths that may not be read.
@@ -85,6 +92,10 @@ pub(crate) fn state() -> State {
         reports: None,
         is_fenced: false,
         services: Vec::new(),
+        backends: Vec::new(),
+        backends_generation: 1,
+        aggregated: BTreeMap::new(),
+        name_own_leases: true,
         reports_revision: 7,
         forbidden: Vec::new(),
         unserved: Vec::new(),
@@ -121,6 +132,15 @@ fn status(code: u16, reason: &str, name: &str) -> (u16, Value) {
 
 fn list(kind: &str, items: Vec<Value>) -> (u16, Value) {
     (200, json!({"kind": kind, "metadata": {"resourceVersion": "7"}, "items": items}))
+}
+
+fn endpoint_slices(name: &str, generation: u64, addresses: &[&str]) -> (u16, Value) {
+    let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+    list(
+        "EndpointSliceList",
+        vec![json!({"metadata": {"name": name, "generation": generation}, "addressType": "IPv4",
+                    "ports": [{"name": "https", "port": 6443}], "endpoints": endpoints})],
+    )
 }
 
 impl State {
@@ -161,15 +181,14 @@ impl State {
                 self.storage_version().map_or_else(missing, |object| list("StorageVersionList", vec![object]))
             }
             "example.com.widgets" => self.storage_version().map_or_else(missing, |object| (200, object)),
-            "endpointslices" => self.endpoint_slices(),
-            "leases" => {
-                let labels = if self.is_fenced { json!({"restow.dev/fenced-writes": "true"}) } else { json!({}) };
-                let lease = |(name, holder): (&&str, &String)| json!({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": {"holderIdentity": holder}});
-                list("LeaseList", self.leases.iter().map(lease).collect())
+            "endpointslices" if path.contains("/backend/") => {
+                endpoint_slices("widgets", self.backends_generation, &self.backends)
             }
+            "endpointslices" => endpoint_slices("kubernetes", self.slice_generation, &self.addresses),
+            "leases" => self.leases(),
             "apiservices" => {
                 let local = json!({"metadata": {"name": "v1.apps"}, "spec": {"group": "apps", "service": null}});
-                let service = |name: &&str| json!({"metadata": {"name": "v1.example.com"}, "spec": {"group": "example.com", "service": {"namespace": "default", "name": name}}});
+                let service = |name: &&str| json!({"metadata": {"name": "v1.example.com"}, "spec": {"group": "example.com", "service": {"namespace": "backend", "name": name}}});
                 list("APIServiceList", self.services.iter().map(service).chain([local]).collect())
             }
             "example.com" if self.shown.is_some() => {
@@ -202,15 +221,19 @@ impl State {
         )
     }
 
-    fn endpoint_slices(&self) -> (u16, Value) {
-        let endpoints: Vec<Value> = self.addresses.iter().map(|address| json!({"addresses": [address]})).collect();
-        list(
-            "EndpointSliceList",
-            vec![
-                json!({"metadata": {"name": "kubernetes", "generation": self.slice_generation}, "addressType": "IPv4",
-                        "ports": [{"name": "https", "port": 6443}], "endpoints": endpoints}),
-            ],
-        )
+    fn leases(&self) -> (u16, Value) {
+        let identity = |mut labels: Value, annotations: Value| {
+            labels["apiserver.kubernetes.io/identity"] = json!("kube-apiserver");
+            move |(name, holder): (&&str, &String)| {
+                json!({"metadata": {"name": name, "uid": name, "labels": labels, "annotations": annotations},
+                       "spec": {"holderIdentity": holder}})
+            }
+        };
+        let labels = if self.is_fenced { json!({"restow.dev/fenced-writes": "true"}) } else { json!({}) };
+        let own = if self.name_own_leases { json!({"restow.dev/own-lease-uid": "1"}) } else { json!({}) };
+        let servers = self.leases.iter().map(identity(labels, json!({})));
+        let aggregated = self.aggregated.iter().map(identity(json!({"restow.dev/control-plane": "garden"}), own));
+        list("LeaseList", servers.chain(aggregated).collect())
     }
 
     fn crd(&mut self, method: &Method, rest: &str, body: &Value) -> (u16, Value) {

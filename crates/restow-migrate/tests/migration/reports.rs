@@ -1,6 +1,6 @@
 //! What reports prove: the versions of API servers whose writes are fenced, and nothing else.
 
-use crate::cluster::{State, state};
+use crate::cluster::State;
 use crate::{check_meanwhile_in, check_no_agreement, fenced, migrated, run, shared};
 use restow_migrate::cluster::Reach;
 use restow_migrate::migration::{Goal, MigrationOptions, MigrationOutcome};
@@ -54,28 +54,4 @@ async fn reports_prove_nothing_about_encryption_keys() {
     let asked = shared(fenced());
     assert_eq!(run(&asked, Reach::EachServer, key()).await.outcome, MigrationOutcome::Succeeded);
     assert_eq!(asked.lock().unwrap().scrapes, 2, "at the beginning and at the end");
-}
-
-#[tokio::test(start_paused = true)]
-async fn migrations_of_aggregated_resources_are_never_proven() {
-    for aggregated in [fenced(), state(), State { crd: None, ..state() }] {
-        let aggregated = shared(State { services: vec!["widget-servers"], ..aggregated });
-        let patient =
-            MigrationOptions { agreement_timeout: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
-        let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
-        let MigrationOutcome::NotManaged(words) = &outcome else { panic!("{outcome:?}") };
-        assert!(words.contains("v1.example.com") && words.contains("default/widget-servers"), "{words}");
-        assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
-    }
-    let aggregated = shared(State { services: vec!["widget-servers"], ..state() });
-    let outcome = run(&aggregated, Reach::OneEndpoint, MigrationOptions::default()).await.outcome;
-    assert!(matches!(outcome, MigrationOutcome::Unproven(_)), "{outcome:?}");
-    // Without the permission to list APIServices it is unknown.
-    check_no_agreement(State { forbidden: vec!["apiservices"], ..state() }, "the APIServices cannot be listed").await;
-    check_no_agreement(State { forbidden: vec!["apiservices"], ..fenced() }, "the APIServices cannot be listed").await;
-    // The API service is registered during the migration.
-    for listing in [1, 2] {
-        let register = |state: &mut State| state.services = vec!["widget-servers"];
-        check_meanwhile_in(state(), listing, register, "NotManaged").await;
-    }
 }

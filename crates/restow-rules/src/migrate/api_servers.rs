@@ -5,7 +5,7 @@
 //! addresses, a lease outlives its server, an entry can be left over from before a restart. So they have to be consistent,
 //! else there is no agreement.
 
-use super::aggregation::ServedBy;
+use super::aggregation::{AggregatedGroup, AggregatedServer, ServedBy};
 use crate::trigger::EncodingAgreement;
 use restow_api::StorageVersionHash;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +25,8 @@ pub struct ApiServers {
     /// The leases whose servers report before they write, and cannot write once the lease is deleted
     /// ([`FENCED_WRITES_LABEL`]).
     pub fenced: BTreeSet<String>,
+    /// The aggregated API servers, by the names of their identity leases.
+    pub aggregated: BTreeMap<String, AggregatedServer>,
     /// What else changes when a server joins or leaves gracefully, by the name of the object: the uid of its lease, the
     /// generation of the EndpointSlice.
     pub marks: BTreeMap<String, String>,
@@ -48,6 +50,7 @@ impl Default for ApiServers {
             addresses: Ok(BTreeSet::new()),
             identities: Ok(BTreeMap::new()),
             fenced: BTreeSet::new(),
+            aggregated: BTreeMap::new(),
             marks: BTreeMap::new(),
             required: RequiredServers::All,
         }
@@ -197,6 +200,8 @@ pub struct ServerFinding {
     /// Whether fenced reports show it. Else nothing is proven before the settling time has passed, and only if the same
     /// processes answer at the end.
     pub is_fenced: bool,
+    /// What must not change until the end, by the name of the object, if aggregated API servers serve the resource.
+    pub marks: BTreeMap<String, String>,
 }
 
 impl Default for ServerEvidence {
@@ -215,30 +220,74 @@ impl Default for ServerEvidence {
 impl ServerEvidence {
     /// Whether every API server that can write is known and encodes the same version, which has to be that of the CRD.
     pub fn evaluate(&self) -> ServerFinding {
-        let is_fenced = self.is_fenced();
         let entries = self.reported.as_deref().unwrap_or_default();
-        let mut said = if self.reported.is_some() { self.by_report(entries) } else { Vec::new() };
-        said.extend(if is_fenced { self.discovery_mismatches(entries) } else { self.by_discovery() });
-        said.extend(self.by_aggregated_servers());
+        let (mut said, is_fenced, marks) = match &self.served_by {
+            ServedBy::Aggregated(group) if self.servers.required == RequiredServers::All => {
+                let (said, is_fenced) = self.by_aggregated_servers(group, entries);
+                (said, is_fenced, group.marks(&self.servers, entries))
+            }
+            _ => {
+                let (said, is_fenced) = self.by_api_servers(entries);
+                (said, is_fenced, BTreeMap::new())
+            }
+        };
         if let Some((version, hash)) = &self.defined
             && said.iter().all(|(_, _, found)| found == &said[0].2 && !found.is_unknown() && found != hash)
         {
             let words = format!("names {version} as storage version, which no API server shows yet");
             said.push(("the CRD".to_owned(), words, hash.clone()));
         }
+        let agreement = self.agreement(&said);
+        let by_server = said.into_iter().map(|(server, words, _)| (server, words)).collect();
+        ServerFinding { agreement, by_server, is_fenced, marks }
+    }
+
+    /// Whether everything that was said names the same version, which has to be that of the CRD.
+    fn agreement(&self, said: &[ServerVersion]) -> EncodingAgreement {
         let mut hashes: Vec<StorageVersionHash> = Vec::new();
-        for (_, _, hash) in &said {
+        for (_, _, hash) in said {
             if !hashes.contains(hash) {
                 hashes.push(hash.clone());
             }
         }
         let is_defined = |hash: &StorageVersionHash| self.defined.as_ref().is_none_or(|(_, defined)| defined == hash);
-        let agreement = match hashes.as_slice() {
+        match hashes.as_slice() {
             [hash] if !hash.is_unknown() && is_defined(hash) => EncodingAgreement::Agreed(hash.clone()),
             _ => EncodingAgreement::Disagreed(hashes),
-        };
-        let by_server = said.into_iter().map(|(server, words, _)| (server, words)).collect();
-        ServerFinding { agreement, by_server, is_fenced }
+        }
+    }
+
+    /// What the API servers themselves say, and whether their reports are sufficient.
+    fn by_api_servers(&self, entries: &[ServerVersion]) -> (Vec<ServerVersion>, bool) {
+        let is_fenced = self.is_fenced();
+        let mut said = if self.reported.is_some() { self.by_report(entries) } else { Vec::new() };
+        said.extend(if is_fenced { self.discovery_mismatches(entries) } else { self.by_discovery() });
+        if let ServedBy::Unknown(words) = &self.served_by
+            && self.servers.required == RequiredServers::All
+        {
+            let words = format!("may serve it: {words}");
+            said.push(("aggregated API servers".to_owned(), words, StorageVersionHash::unknown()));
+        }
+        (said, is_fenced)
+    }
+
+    /// What aggregated API servers report, and whether that is sufficient. Nothing else is: a discovery document shows what one
+    /// of them stores, and it is unknown which.
+    fn by_aggregated_servers(&self, group: &AggregatedGroup, entries: &[ServerVersion]) -> (Vec<ServerVersion>, bool) {
+        let mut said = group.evaluate(&self.servers, entries);
+        let is_fenced = said.len() == entries.len();
+        said.extend(self.without_common_version().filter(|_| !entries.is_empty()));
+        said.extend(self.discovery_mismatches(entries));
+        let silent = self.discovered.iter().filter(|(_, discovered)| *discovered == Discovered::NoHash);
+        said.extend(silent.map(|(server, _)| {
+            let words = "shows no storageVersionHash in its discovery".to_owned();
+            (server.clone(), words, StorageVersionHash::unknown())
+        }));
+        if self.defined.is_some() {
+            let words = "defines it too, so there may be objects that no aggregated API server can read".to_owned();
+            said.push(("a CRD".to_owned(), words, StorageVersionHash::unknown()));
+        }
+        (said, is_fenced)
     }
 
     /// Whether reports are sufficient: every entry belongs to an API server whose writes are fenced.
@@ -249,17 +298,10 @@ impl ServerEvidence {
         self.reported.as_ref().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_fenced))
     }
 
-    /// Aggregated servers, which cannot be queried, may serve the resource.
-    fn by_aggregated_servers(&self) -> Option<ServerVersion> {
-        if self.servers.required == RequiredServers::Any {
-            return None;
-        }
-        let words = match &self.served_by {
-            ServedBy::ApiServers => return None,
-            ServedBy::Aggregated(words) => format!("serve it: {words}"),
-            ServedBy::Unknown(words) => format!("may serve it: {words}"),
-        };
-        Some(("aggregated API servers".to_owned(), words, StorageVersionHash::unknown()))
+    /// The API servers do not consider the reports an agreement.
+    fn without_common_version(&self) -> Option<ServerVersion> {
+        let words = "has no commonEncodingVersion".to_owned();
+        (!self.has_common_version).then(|| ("the StorageVersion".to_owned(), words, StorageVersionHash::unknown()))
     }
 
     /// A server with a lease and without an entry can write anything, and so can one with an address and without a lease.
@@ -276,9 +318,7 @@ impl ServerEvidence {
             }
             _ => {}
         }
-        if !self.has_common_version {
-            said.push(("the StorageVersion".to_owned(), "has no commonEncodingVersion".to_owned(), unknown()));
-        }
+        said.extend(self.without_common_version());
         if let Some(why) = self.servers.servers_without_lease() {
             said.push(("whether every API server reports".to_owned(), format!("cannot be told: {why}"), unknown()));
         }

@@ -122,10 +122,9 @@ fn notes(status: &ClusterStatus, space: Space) -> String {
     if !waiting.is_empty() {
         text.push_str(&format!("\n{}\n", waiting.join("\n")));
     }
-    let silent = |one: &ResourceStatus| !one.is_managed && one.aggregated.is_none();
-    text.push_str(&not_managed(status, silent, "their API servers do not publish the storage version"));
-    let aggregated = "aggregated API servers serve them and cannot be queried one by one";
-    text.push_str(&not_managed(status, |one| one.aggregated.is_some(), aggregated));
+    let reasons: BTreeSet<&str> =
+        status.resources.iter().filter_map(|one| one.not_managed_because.as_deref()).collect();
+    text.extend(reasons.into_iter().map(|why| not_managed(status, why)));
     for hidden in &status.hidden {
         text.push_str(&format!("\nUnknown: {hidden}\n"));
     }
@@ -138,9 +137,10 @@ fn notes(status: &ClusterStatus, space: Space) -> String {
     text.lines().map(|line| cut(line, space) + "\n").collect()
 }
 
-/// The note about resources that are not managed; empty if there are none.
-fn not_managed(status: &ClusterStatus, which: impl Fn(&ResourceStatus) -> bool, why: &str) -> String {
-    let mut names = status.resources.iter().filter(|one| which(one)).map(|one| one.resource.as_str());
+/// The note about the resources that are not managed for this reason; empty if there are none.
+fn not_managed(status: &ClusterStatus, why: &str) -> String {
+    let is_of = |one: &&ResourceStatus| one.not_managed_because.as_deref() == Some(why);
+    let mut names = status.resources.iter().filter(is_of).map(|one| one.resource.as_str());
     let Some(first) = names.next() else { return String::new() };
     let more = match names.count() {
         0 => String::new(),
@@ -240,6 +240,7 @@ mod tests {
             hash: None,
             stored_versions: Some(vec!["v1".into()]),
             is_managed: true,
+            not_managed_because: None,
             aggregated: None,
             servers: servers.iter().map(|(server, version)| (server.to_string(), version.to_string())).collect(),
             disagreement: (!agreed).then(|| "they do not".to_string()),
@@ -256,6 +257,20 @@ mod tests {
         let server = |name: &str| ServerStatus { name: name.into(), silent_because: None };
         let servers = vec![server("a"), server("b")];
         ClusterStatus { servers, source: VersionSource::Reports, resources, hidden: Vec::new() }
+    }
+
+    #[test]
+    fn a_resource_that_is_not_managed_is_named_with_the_reason() {
+        let unmanaged = |name: &str, why: &str| ResourceStatus {
+            is_managed: false,
+            not_managed_because: Some(why.into()),
+            ..resource(name, &[("a", "v1")])
+        };
+        let resources = vec![unmanaged("b", "it rains"), unmanaged("c", "it rains"), unmanaged("d", "it snows")];
+        let text = table(&status(resources), Output::Table, Space::Unlimited);
+        for note in ["Not managed, because it rains: b and 1 more.", "Not managed, because it snows: d."] {
+            assert!(text.contains(note), "{text} lacks {note:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
-use restow_api::GroupVersionResource;
+use restow_api::{GroupResource, GroupVersionResource};
 use restow_migrate::api_servers::{Observation, ResourceObservation, Scope, observe};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::crd::{self, Crd};
@@ -26,6 +26,8 @@ pub(super) struct ApiState {
     pub(super) targets: Vec<KindTarget>,
     /// How each served resource is read.
     pub(super) served: BTreeMap<String, GroupVersionResource>,
+    /// The resources that aggregated API servers keep in stores of their own, with the reason.
+    pub(super) aggregated: BTreeMap<String, String>,
 }
 
 /// Queries the API servers for the versions that they write.
@@ -35,16 +37,17 @@ pub(super) async fn read_api_state(cluster: &Cluster) -> anyhow::Result<ApiState
     let observation = observe(cluster, Scope::All).await.context(without)?;
     let crds = crds(cluster).await.context(without)?;
     let same = equivalents();
-    let mut api_state = ApiState { targets: Vec::new(), served: BTreeMap::new() };
+    let mut api_state = ApiState { targets: Vec::new(), served: BTreeMap::new(), aggregated: BTreeMap::new() };
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
         let full_name = name.to_string();
         let crd = crds.get(&full_name);
         let Some(seen) = observation.resource(&name, crd) else { continue };
         api_state.served.insert(full_name.clone(), seen.resource.resource.clone());
+        api_state.aggregated.extend(elsewhere(&observation, &name).map(|why| (full_name.clone(), why)));
         api_state.targets.push(KindTarget {
             group: name.group().to_string(),
             kind: seen.resource.kind.clone(),
-            in_force: in_force(told(&seen), is_silent(&observation, &seen), crd.and_then(versions)),
+            in_force: in_force(told(&observation, &seen), is_silent(&observation, &seen), crd.and_then(versions)),
             candidates: candidates(crd),
             defined: crd.map(names),
             resource: full_name,
@@ -59,7 +62,17 @@ pub(super) async fn read_api_state(cluster: &Cluster) -> anyhow::Result<ApiState
     Ok(api_state)
 }
 
-fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, String> {
+/// Why the objects of a resource are in another store; `None` if they are not.
+fn elsewhere(observation: &Observation, name: &GroupResource) -> Option<String> {
+    let described = observation.aggregated(name)?;
+    Some(format!("{described}, and the API servers behind it have a store of their own; use --through-api"))
+}
+
+/// The version that the API servers write into this store.
+fn told(observation: &Observation, seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, String> {
+    if let Some(words) = elsewhere(observation, &seen.resource.resource.group_resource()) {
+        return Err(words);
+    }
     let disagreement = || seen.disagreement().unwrap_or_else(|| "the API servers do not agree".into());
     seen.agreed().cloned().ok_or_else(disagreement)
 }

@@ -96,6 +96,9 @@ async fn verify_resource(cluster: &Cluster, resource: &ResourceStatus) -> anyhow
     let before = observe(cluster, Scope::Resources(&[&name])).await?;
     let Some(seen) = before.resource(&name, crd.as_ref()) else { bail!("it is not served any more") };
     let agreed_since = before.agreed_since(cluster, &seen, crd.as_ref());
+    if let (Some(_), Some(words)) = (&resource.aggregated, &resource.not_managed_because) {
+        return Ok(unknown(words.clone()));
+    }
     if let Some(words) = seen.disagreement() {
         return Ok(unknown(words));
     }
@@ -128,6 +131,7 @@ async fn verify_resource(cluster: &Cluster, resource: &ResourceStatus) -> anyhow
     let is_the_same = are_the_same
         && now.is_some_and(|now| {
             (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision)
+                && now.change_since(&seen).is_none()
                 && after.agreed_since(cluster, &now, crd.as_ref()) == agreed_since
         });
     let (counts, failure) = (report.progress.counts, report.failures.first());

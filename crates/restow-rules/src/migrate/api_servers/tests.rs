@@ -1,6 +1,7 @@
 //! Servers that cannot be reached, lag behind, or contradict themselves.
 
 use super::*;
+use crate::migrate::aggregation::AggregatedGroup;
 use proptest::prelude::*;
 
 fn hash(text: &str) -> StorageVersionHash {
@@ -163,18 +164,84 @@ fn a_server_without_a_lease_beside_servers_that_report_is_not_overlooked() {
     check(&ServerEvidence { servers, ..evidence }, Err("EndpointSlices"));
 }
 
-#[test]
-fn there_is_no_agreement_on_resources_of_aggregated_servers() {
-    let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
-    for served_by in [ServedBy::Aggregated("s leads to others".into()), ServedBy::Unknown("s is forbidden".into())] {
-        for reported in [None, reported.clone()] {
-            let evidence = ServerEvidence { served_by: served_by.clone(), reported, ..two_that_show("v2", "v2") };
-            check(&evidence, Err("serve it: s "));
-            // Whoever asks one address proves nothing anyway.
-            let one = ApiServers { required: RequiredServers::Any, ..evidence.servers.clone() };
-            check(&ServerEvidence { servers: one, ..evidence }, Ok("v2"));
-        }
+/// A group behind a Service with so many servers.
+fn behind_a_service(addresses: usize) -> ServedBy {
+    ServedBy::Aggregated(AggregatedGroup {
+        services: BTreeMap::from([("v1.example.com".to_owned(), "n/s".to_owned())]),
+        addresses: Ok((0..addresses).map(|index| format!("10.0.0.{index}")).collect()),
+        marks: BTreeMap::new(),
+    })
+}
+
+/// Two aggregated servers with leases, of which these report these versions, behind a Service with two addresses.
+fn aggregated(versions: &[&str]) -> ServerEvidence {
+    let server = AggregatedServer { control_plane: "garden".into(), is_fenced: true, process: "1".into() };
+    let main = two_that_show("v2", "v2");
+    let leases = ["x", "y"].map(|name| (name.to_owned(), server.clone()));
+    ServerEvidence {
+        servers: ApiServers { aggregated: leases.into(), ..main.servers },
+        served_by: behind_a_service(2),
+        reported: Some(versions.iter().zip(["x", "y"]).map(|(version, id)| reports(id, version)).collect()),
+        discovered: main.discovered,
+        ..ServerEvidence::default()
     }
+}
+
+#[test]
+fn only_reports_show_what_aggregated_servers_store() {
+    let agreed = aggregated(&["v2", "v2"]);
+    check(&agreed, Ok("v2"));
+    assert!(agreed.evaluate().is_fenced);
+    check(&aggregated(&["v2", "v1"]), Err("y example.com/v1"));
+    check(&aggregated(&["v1", "v1"]), Err("1 shows v2 in its discovery"));
+    check(&aggregated(&["v2"]), Err("y holds an identity lease and does not report"));
+    check(&ServerEvidence { has_common_version: false, ..agreed.clone() }, Err("no commonEncodingVersion"));
+    let hashless = vec![shows("1", "v2"), ("2".to_owned(), Discovered::NoHash)];
+    check(&ServerEvidence { discovered: hashless, ..agreed.clone() }, Err("2 shows no storageVersionHash"));
+    let down = vec![("1".to_owned(), Discovered::Unreachable("503".into()))];
+    check(&ServerEvidence { discovered: down, ..agreed.clone() }, Ok("v2"));
+    let defined = Some(("v2".to_owned(), hash("v2")));
+    check(&ServerEvidence { defined, ..agreed.clone() }, Err("a CRD defines it too"));
+    for (doubtful, words) in [
+        (ServerEvidence { reported: None, ..agreed.clone() }, "none of them reports"),
+        (aggregated(&[]), "none of them reports"),
+        (ServerEvidence { served_by: behind_a_service(3), ..agreed.clone() }, "the EndpointSlices name 3"),
+        // What the API servers themselves could report is not about these objects.
+        (
+            ServerEvidence { reported: Some(vec![reports("a", "v2"), reports("b", "v2")]), ..agreed.clone() },
+            "a reports",
+        ),
+    ] {
+        check(&doubtful, Err(words));
+        assert!(!doubtful.evaluate().is_fenced);
+    }
+}
+
+#[test]
+fn aggregated_servers_that_were_restarted_are_noticed() {
+    let before = aggregated(&["v2", "v2"]);
+    let mut after = before.clone();
+    assert_eq!(before.evaluate().marks, after.evaluate().marks);
+    after.servers.aggregated.get_mut("y").unwrap().process = "2".into();
+    assert_ne!(before.evaluate().marks, after.evaluate().marks);
+    // That concerns no other resource: the marks of the API servers themselves are the same.
+    assert_eq!(after.servers.change_since(&before.servers), None);
+    assert_eq!(two_that_show("v2", "v2").evaluate().marks, BTreeMap::new());
+}
+
+#[test]
+fn there_is_no_agreement_while_aggregated_servers_may_serve_a_resource() {
+    let unknown = ServedBy::Unknown("s is forbidden".into());
+    for reported in [None, Some(vec![reports("a", "v2"), reports("b", "v2")])] {
+        let evidence = ServerEvidence { served_by: unknown.clone(), reported, ..two_that_show("v2", "v2") };
+        check(&evidence, Err("may serve it: s is forbidden"));
+        // A client of a single address proves nothing anyway.
+        let one = ApiServers { required: RequiredServers::Any, ..evidence.servers.clone() };
+        check(&ServerEvidence { servers: one, ..evidence }, Ok("v2"));
+    }
+    let silent = ServerEvidence { reported: None, ..aggregated(&[]) };
+    let one = ApiServers { required: RequiredServers::Any, ..silent.servers.clone() };
+    check(&ServerEvidence { servers: one, ..silent }, Ok("v2"));
 }
 
 #[test]
@@ -226,7 +293,8 @@ proptest! {
         addresses in 0usize..4,
         identities in 0usize..4,
         fenced in 0usize..4,
-        is_aggregated in prop::bool::weighted(0.2),
+        behind_a_service in prop::option::weighted(0.3, 0usize..3),
+        reporters_behind_it in 0usize..4,
         shown in prop::collection::vec(0u8..5, 1..4),
         reported in prop::option::of(prop::collection::vec((0usize..4, 0u8..2), 1..5)),
         defined in prop::option::of(0u8..2),
@@ -244,9 +312,13 @@ proptest! {
                 addresses: Ok((0..addresses).map(|index| index.to_string()).collect()),
                 identities: Ok(names.iter().map(|name| (name.clone(), name.clone())).collect()),
                 fenced: (0..fenced).map(|index| format!("s{index}")).collect(),
+                aggregated: (0..reporters_behind_it).map(|index| {
+                    let control_plane = if index < 3 { "garden" } else { "metrics" }.to_owned();
+                    (format!("s{index}"), AggregatedServer { control_plane, is_fenced: index < fenced, process: "1".into() })
+                }).collect(),
                 ..ApiServers::default()
             },
-            served_by: if is_aggregated { ServedBy::Aggregated("there".into()) } else { ServedBy::ApiServers },
+            served_by: behind_a_service.map_or(ServedBy::ApiServers, self::behind_a_service),
             discovered: shown.iter().enumerate().map(discovered).collect(),
             reported: reported.map(|entries| {
                 entries.into_iter().map(|(id, number)| reports(&format!("s{id}"), &version(number))).collect()
@@ -255,7 +327,22 @@ proptest! {
             defined: defined.map(|number| (version(number), hash(&version(number)))),
         };
         let ServerFinding { agreement: EncodingAgreement::Agreed(agreed), is_fenced, .. } = evidence.evaluate() else { return Ok(()) };
-        prop_assert!(!is_aggregated);
+        if let Some(behind) = behind_a_service {
+            let entries = evidence.reported.as_deref().unwrap_or_default();
+            let number = |id: &str| id[1..].parse::<usize>().unwrap();
+            prop_assert!(is_fenced && defined.is_none() && behind > 0);
+            let distinct: BTreeSet<&String> = entries.iter().map(|(id, _, _)| id).collect();
+            prop_assert!(distinct.len() >= behind);
+            prop_assert!(entries.iter().all(|(id, _, hash)| *hash == agreed && number(id) < fenced.min(reporters_behind_it)));
+            let reports = |index: usize| entries.iter().any(|(id, _, _)| number(id) == index);
+            prop_assert!((0..reporters_behind_it).all(|index| reports(index) || index == 3 || !(0..3).any(reports)));
+            let is_consistent = |found: &Discovered| match found {
+                Discovered::Hash(hash) => *hash == agreed,
+                other => *other != Discovered::NoHash,
+            };
+            prop_assert!(evidence.discovered.iter().all(|(_, found)| is_consistent(found)));
+            return Ok(());
+        }
         prop_assert!(is_fenced || evidence.servers.unreachable_servers().is_none());
         prop_assert!(evidence.defined.as_ref().is_none_or(|(_, defined)| *defined == agreed));
         for (_, discovered) in &evidence.discovered {
@@ -276,4 +363,51 @@ proptest! {
             }
         }
     }
+
+    /// Aggregated servers agree if, and only if, each of them is known, reports under a fence, and reports what is shown.
+    #[test]
+    fn aggregated_servers_agree_only_if_all_of_them_report_the_same(
+        leases in prop::collection::vec((any_server(), prop::bool::weighted(0.9), prop::bool::weighted(0.9)), 1..4),
+        without_lease in prop::bool::weighted(0.1),
+        addresses in 0usize..4,
+        shown in prop::collection::vec(prop::sample::select(vec!["v2", "v2", "v2", "v1"]), 1..3),
+        has_common_version in prop::bool::weighted(0.9),
+    ) {
+        let name = |index: usize| format!("s{index}");
+        let servers = leases.iter().enumerate().map(|(index, (server, _, _))| (name(index), server.clone()));
+        let reporting = leases.iter().enumerate().filter(|(_, (_, reports, _))| *reports);
+        let mut entries: Vec<ServerVersion> = reporting
+            .map(|(index, (_, _, is_new))| self::reports(&name(index), if *is_new { "v2" } else { "v1" }))
+            .collect();
+        entries.extend(without_lease.then(|| self::reports("gone", "v2")));
+        let evidence = ServerEvidence {
+            servers: ApiServers { aggregated: servers.collect(), ..two_that_show("v2", "v2").servers },
+            served_by: behind_a_service(addresses),
+            discovered: shown.iter().enumerate().map(|(index, version)| shows(&index.to_string(), version)).collect(),
+            reported: Some(entries.clone()),
+            has_common_version,
+            defined: None,
+        };
+        let planes: BTreeSet<&str> =
+            leases.iter().filter(|(_, reports, _)| *reports).map(|(server, _, _)| server.control_plane.as_str()).collect();
+        let is_complete = leases.iter().all(|(server, reports, _)| match reports {
+            true => server.is_fenced,
+            false => !planes.contains(server.control_plane.as_str()),
+        });
+        let is_counted = addresses > 0 && addresses <= entries.len();
+        let is_same = shown.iter().all(|version| entries.iter().all(|(_, _, found)| *found == hash(version)));
+        let expected = is_complete && is_counted && is_same && has_common_version && !without_lease;
+        let finding = evidence.evaluate();
+        prop_assert_eq!(matches!(finding.agreement, EncodingAgreement::Agreed(_)), expected, "{:?}", finding);
+    }
+}
+
+/// An aggregated server, most often of the garden, whose writes are most often fenced.
+fn any_server() -> impl Strategy<Value = AggregatedServer> {
+    let control_planes = prop::sample::select(vec!["garden", "garden", "metrics"]);
+    (control_planes, prop::bool::weighted(0.9)).prop_map(|(control_plane, is_fenced)| AggregatedServer {
+        control_plane: control_plane.to_owned(),
+        is_fenced,
+        process: "1".to_owned(),
+    })
 }
