@@ -77,4 +77,23 @@ mod tests {
         let one = ApiServers { required: RequiredServers::Any, ..ApiServers::default() };
         assert!(Observation { servers: one, ..aggregated }.is_managed(&name, false));
     }
+
+    #[test]
+    fn a_resource_that_servers_report_is_managed_whatever_discovery_says() {
+        let name: GroupResource = "networkpolicies.projectcalico.org".parse().unwrap();
+        let entry = serde_json::json!({"apiServerID": "a", "encodingVersion": "projectcalico.org/v3"});
+        for (entries, expected) in [(vec![entry], true), (vec![], false)] {
+            let report = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "projectcalico.org.networkpolicies"}, "status": {"storageVersions": entries},
+            }));
+            let observation = Observation {
+                instances: Vec::new(),
+                servers: Default::default(),
+                discoveries: vec![("a".to_owned(), Ok(discovery(None)))],
+                reported: BTreeMap::from([(StorageVersion::name_for(&name), report.unwrap())]),
+                aggregation: Aggregation::default(),
+            };
+            assert_eq!(observation.is_managed(&name, false), expected);
+        }
+    }
 }
