@@ -8,7 +8,7 @@ mod effects;
 mod events;
 mod failures;
 #[cfg(test)]
-mod fake_api;
+pub(crate) mod fake_api;
 mod in_tree;
 mod leader_election;
 mod metrics;

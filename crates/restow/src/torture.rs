@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// The exit code if a rule was broken.
 const VIOLATED: u8 = 3;
-/// How many runs may be spent on finding the fewest events.
-const SHRINKING_RUNS: usize = 200;
 /// How much of a story is printed if not all of it is wanted.
 const STORY_LINES: usize = 60;
 
@@ -66,6 +64,9 @@ pub(crate) struct TortureArgs {
     /// How many seeds run at the same time [default: the number of processors].
     #[arg(long)]
     threads: Option<usize>,
+    /// How many runs may be spent on finding the fewest events that break the same rule.
+    #[arg(long, default_value_t = 200, conflicts_with = "seed")]
+    shrink: usize,
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -127,7 +128,7 @@ fn run_many(args: &TortureArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     eprintln!("seed {seed} broke a rule: {violation}\nlooking for the fewest events that break it ...");
-    let plan = shrink(&Plan::new(*seed), SHRINKING_RUNS);
+    let plan = shrink(&Plan::new(*seed), args.shrink);
     let told = run_plan(&plan, Telling::Story);
     let result = SeedResult { plan, violation: told.violation, story: told.story, statistics: told.statistics };
     args.output.print(&result.to_json(), || result.text(STORY_LINES))?;

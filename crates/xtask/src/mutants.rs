@@ -15,7 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
+use trials::Trial;
 
 /// Look for mutants with the tests and the simulation
 #[derive(clap::Args)]
@@ -26,6 +29,9 @@ pub(crate) struct Args {
     /// Only mutants in files that match this glob
     #[arg(long, short)]
     file: Vec<String>,
+    /// Look for mutants in this file, or below this folder, before all others
+    #[arg(long)]
+    first: Vec<String>,
     /// Only this many mutants, taken as if by chance
     #[arg(long)]
     sample: Option<usize>,
@@ -35,6 +41,9 @@ pub(crate) struct Args {
     /// Leave out tests and seeds that take more seconds than this without a mutant
     #[arg(long, default_value_t = 60)]
     slow: u64,
+    /// How many tests run, and how many mutants are looked for, at the same time
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
     /// Look again for mutants that were missed
     #[arg(long)]
     again: bool,
@@ -96,19 +105,43 @@ fn look(
     if args.build {
         return Ok(());
     }
-    let trace = copy.join("reached");
-    let wanted = trials::Wanted { seeds: args.seeds, slow: Duration::from_secs(args.slow), trace: &trace };
+    let (slow, traces) = (Duration::from_secs(args.slow), copy.join("reached"));
+    let wanted = trials::Wanted { seeds: args.seeds, slow, traces: &traces, jobs: args.jobs };
     let trials = trials::all(&built, &wanted)?;
     eprintln!("{} tests and seeds", trials.len());
     // A run that is stopped has looked for a sample.
-    let mut in_order: Vec<&Mutant> = mutants.iter().collect();
-    in_order.sort_by_key(|mutant| mutant.place());
-    for mutant in in_order {
-        if !known.contains_key(&mutant.name) {
-            let outcome = trials::look_for(mutant.number, &trials)?.map_or(Outcome::Missed, Outcome::Found);
-            eprintln!("{}: {outcome:?}", mutant.name);
-            note(mutant, outcome, known)?;
+    let is_first = |mutant: &Mutant| args.first.iter().any(|path| mutant.file.starts_with(path));
+    let mut in_order: Vec<&Mutant> = mutants.iter().filter(|mutant| !known.contains_key(&mutant.name)).collect();
+    in_order.sort_by_key(|mutant| (!is_first(mutant), mutant.place()));
+    look_for_all(&in_order, &trials, args.jobs, |mutant, outcome| {
+        eprintln!("{}: {outcome:?}", mutant.name);
+        note(mutant, outcome, known)
+    })
+}
+
+/// Looks for these mutants, so many at the same time.
+fn look_for_all(
+    mutants: &[&Mutant],
+    trials: &[Trial],
+    jobs: usize,
+    mut note: impl FnMut(&Mutant, Outcome) -> Result<()>,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        // A run that cannot go on drops `told`, so that no job begins with another mutant.
+        let told = told;
+        for tell in std::iter::repeat_n(tell, jobs) {
+            scope.spawn(|| {
+                let tell = tell;
+                while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = trials::look_for(mutant.number, trials);
+                    if tell.send((*mutant, found)).is_err() {
+                        return;
+                    }
+                }
+            });
         }
-    }
-    Ok(())
+        told.iter().try_for_each(|(mutant, found)| note(mutant, found?.map_or(Outcome::Missed, Outcome::Found)))
+    })
 }

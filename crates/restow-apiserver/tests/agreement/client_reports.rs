@@ -16,7 +16,7 @@ fn path(rest: &str) -> String {
 }
 
 /// Sends a request as an administrator, and returns the code and the answer.
-async fn request(server: &ApiServer, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+pub(crate) async fn request(server: &ApiServer, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let admin = User {
         name: "admin".into(),
         uid: String::new(),

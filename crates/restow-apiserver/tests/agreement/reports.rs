@@ -35,6 +35,15 @@ async fn a_single_server_reports_what_kubernetes_reports() {
 }
 
 #[tokio::test]
+async fn the_time_until_all_storage_versions_were_reported_is_a_metric() {
+    let server = start(&store(), "a", "1.37", "").await;
+    let text = server.metrics().render();
+    let name = "apiserver_storage_version_registered_after_seconds ";
+    let seconds: f64 = text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
+    assert!(seconds > 0.0, "{seconds}");
+}
+
+#[tokio::test]
 async fn the_identity_lease_has_kubernetes_shape() {
     let store = store();
     let _server = start(&store, "a", "1.37", "").await;

@@ -1,5 +1,6 @@
 //! Servers that report to a main API server too. Here it records the reports, and fails when a test wants it to.
 
+use crate::client_reports::request;
 use crate::fixture::*;
 use async_trait::async_trait;
 use restow_api::GroupResource;
@@ -8,8 +9,9 @@ use restow_apiserver::storage_version::Upstream;
 use restow_rules::ServerReport;
 use restow_rules::collect::{MainLease, OwnLease};
 use restow_store::{Mutation, Store, Txn};
+use serde_json::json;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 const WIDGETS: &str = "example.com.widgets";
@@ -20,6 +22,8 @@ struct Main {
     reported: Mutex<BTreeSet<GroupResource>>,
     /// How many withdrawals fail from now on.
     failing: AtomicUsize,
+    /// Whether its leases cannot be read, so that no server can join.
+    is_down: AtomicBool,
     /// How many times a server released its lease.
     released: AtomicUsize,
 }
@@ -51,7 +55,10 @@ impl Upstream for Main {
     }
 
     async fn leases(&self, _store: &str) -> Result<Vec<MainLease>, String> {
-        Ok(self.leases.lock().unwrap().clone())
+        match self.is_down.load(Ordering::SeqCst) {
+            true => Err("it does not answer".into()),
+            false => Ok(self.leases.lock().unwrap().clone()),
+        }
     }
 
     async fn delete_lease(&self, lease: &MainLease) -> Result<(), String> {
@@ -153,4 +160,24 @@ async fn a_server_releases_its_lease_upstream_only_when_no_write_of_it_can_be_co
         server.leave().await;
         assert_eq!(main.released.load(Ordering::SeqCst), released);
     }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_join_refuses_writes_and_says_why() {
+    let (store, main) = (store(), Arc::new(Main::default()));
+    let server = start_with_upstream(&store, "a", "", main.clone()).await;
+    let (maps, map) = ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"generateName": "m-"}}));
+    assert_eq!(request(&server, "POST", maps, Some(&map)).await.0, 201);
+    main.is_down.store(true, Ordering::SeqCst);
+    let held = crate::fixture::lease(&store, "a").await.unwrap();
+    store.txn(Txn::new().delete(&held.key)).await.unwrap();
+    let expected = "wait for storage version registration to complete for resource: configmaps, last seen error: ";
+    eventually("a write is refused with the reason", || async {
+        let (code, answer) = request(&server, "POST", maps, Some(&map)).await;
+        let message = answer["message"].as_str().unwrap_or_default().to_owned();
+        code == 503 && message.starts_with(expected) && message.contains("it does not answer")
+    })
+    .await;
+    main.is_down.store(false, Ordering::SeqCst);
+    eventually("it has joined again", || async { request(&server, "POST", maps, Some(&map)).await.0 == 201 }).await;
 }

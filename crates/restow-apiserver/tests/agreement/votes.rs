@@ -154,6 +154,11 @@ async fn the_first_server_that_votes_selects_and_upgraded_servers_follow() {
     let b = start(&store, "b", "1.30", "").await;
     let c = start(&store, "c", "1.30", "").await;
     let _a = start_voting(&store, "a", builtins("1.31"), Guarantee::Strict).await;
+    let elections = objects(&store, "/kube-apiserver.internal.k8s.io/storageversions/").await;
+    let metadata = &elections[slices]["metadata"];
+    assert_eq!(metadata["name"], slices);
+    assert!(metadata["uid"].as_str().is_some_and(|uid| uid.len() == 36), "{metadata}");
+    assert!(metadata["creationTimestamp"].is_string(), "{metadata}");
     write_slice(&b, "by-b").await.unwrap();
     assert_eq!(stored_version(&store, "by-b").await, "discovery.k8s.io/v1beta1", "who does not vote is not bound");
     assert_eq!(

@@ -145,4 +145,23 @@ mod tests {
         let unread = Observation { discoveries: Vec::new(), ..observation(None, reported()) };
         assert!(unread.is_managed(&name, false), "a document that cannot be read may have the hash");
     }
+
+    #[test]
+    fn a_resource_that_servers_report_is_managed_whatever_discovery_says() {
+        let name: GroupResource = "networkpolicies.projectcalico.org".parse().unwrap();
+        let entry = serde_json::json!({"apiServerID": "a", "encodingVersion": "projectcalico.org/v3"});
+        for (entries, expected) in [(vec![entry], true), (vec![], false)] {
+            let report = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "projectcalico.org.networkpolicies"}, "status": {"storageVersions": entries},
+            }));
+            let observation = Observation {
+                instances: Vec::new(),
+                servers: Default::default(),
+                discoveries: vec![("a".to_owned(), Ok(discovery(None)))],
+                reported: BTreeMap::from([(StorageVersion::name_for(&name), report.unwrap())]),
+                aggregation: Aggregation::default(),
+            };
+            assert_eq!(observation.is_managed(&name, false), expected);
+        }
+    }
 }

@@ -123,6 +123,7 @@ fn migration(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::fake_api::FakeApi;
     use crate::discovery::StoredResource;
     use restow_rules::trigger::EncodingAgreement;
 
@@ -151,5 +152,90 @@ mod tests {
         assert_eq!(annotations[StorageVersionMigration::ATTEMPT_ANNOTATION], "3");
         let by_discovery = migration(&seen, hash, None, 1).metadata.annotations.unwrap();
         assert!(!by_discovery.contains_key(StorageVersionMigration::AGREEMENT_REVISION_ANNOTATION));
+    }
+
+    /// Executes an effect about widgets. The server answers each request with this code, and with what was sent.
+    async fn executed(
+        code: u16,
+        view: &ClusterView,
+        effect: TriggerEffect,
+    ) -> (Result<(), RequestError>, Vec<(String, serde_json::Value)>) {
+        let api = FakeApi::new(move |request| {
+            let created = json!({"metadata": {"name": "new", "uid": "n"}, "spec": {}});
+            let mut answer = if request.body["spec"].is_object() { request.body.clone() } else { created };
+            answer["metadata"]["name"] = json!("new");
+            (code, answer)
+        });
+        let seen = view.observation.resource(&"widgets.example.com".parse().unwrap(), None).unwrap();
+        let result = execute(&api.context(), view, &seen, effect).await;
+        let collection =
+            |path: String| path.split(['?']).next().unwrap().rsplit("v1alpha1/").next().unwrap().to_owned();
+        let said = |request: crate::controller::fake_api::ApiRequest| {
+            (format!("{} {}", request.method, collection(request.path)), request.body)
+        };
+        (result, api.requests().into_iter().map(said).collect())
+    }
+
+    #[tokio::test]
+    async fn a_migration_is_removed_by_its_uid_and_may_be_gone_already() {
+        let remove = || TriggerEffect::RemoveMigration {
+            name: "old".to_owned(),
+            uid: "u".to_owned(),
+            reason: restow_rules::trigger::RemovalReason::Superseded,
+        };
+        for (code, is_ok) in [(404, true), (409, false), (500, false)] {
+            let (result, requests) = executed(code, &ClusterView::of_widgets(), remove()).await;
+            assert_eq!(result.is_ok(), is_ok, "{code}");
+            assert_eq!(requests[0].0, "DELETE storageversionmigrations/old");
+            assert_eq!(requests[0].1["preconditions"], json!({"uid": "u"}));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_storage_state_is_created_and_then_its_status_is_written() {
+        let status = StorageStateStatus { observed_servers: Some("a".to_owned()), ..StorageStateStatus::default() };
+        let view = ClusterView::of_widgets();
+        let (result, requests) = executed(201, &view, TriggerEffect::CreateStorageState(status.clone())).await;
+        result.unwrap();
+        let calls: Vec<&str> = requests.iter().map(|(call, _)| call.as_str()).collect();
+        assert_eq!(calls, ["POST storagestates", "PUT storagestates/new/status"]);
+        assert_eq!(requests[0].1["metadata"]["name"], "widgets.example.com");
+        assert_eq!(requests[1].1["status"], json!(status));
+        let (result, requests) = executed(200, &view, TriggerEffect::UpdateStorageState(status)).await;
+        assert!(result.is_err() && requests.is_empty(), "it was deleted, and is created the next time");
+    }
+
+    #[tokio::test]
+    async fn a_new_attempt_takes_over_what_the_failed_one_before_it_has_verified() {
+        let (hash, other) = (StorageVersionHash::new("hash"), StorageVersionHash::new("other"));
+        let settled = json!({"resourceVersion": "70", "definitionGeneration": 3});
+        let old = |target: &StorageVersionHash, revision: &str, condition: &str, settled: &serde_json::Value| {
+            let seen = ClusterView::of_widgets().observation.resource(&"widgets.example.com".parse().unwrap(), None);
+            let mut old = migration(&seen.unwrap(), target.clone(), Some(ResourceVersion::new(revision)), 1);
+            old.metadata.name = Some("old".to_owned());
+            let conditions = json!([{"type": condition, "status": "True"}]);
+            old.status = serde_json::from_value(json!({"conditions": conditions, "settled": settled})).unwrap();
+            old
+        };
+        for (before, expected) in [
+            (old(&hash, "12", "Failed", &settled), true),
+            (old(&hash, "13", "Failed", &settled), false),
+            (old(&other, "12", "Failed", &settled), false),
+            (old(&hash, "12", "Running", &settled), false),
+            (old(&hash, "12", "Failed", &json!(null)), false),
+        ] {
+            let view = ClusterView::of_widgets().with_migrations(vec![before.clone()]);
+            let start = TriggerEffect::StartMigration {
+                target: hash.clone(),
+                agreement_revision: Some(ResourceVersion::new("12")),
+                attempt: 2,
+            };
+            let (result, requests) = executed(201, &view, start).await;
+            result.unwrap();
+            assert_eq!(requests[0].0, "POST storageversionmigrations");
+            let handed = requests.get(1).map(|(call, body)| (call.as_str(), &body["status"]["settled"]));
+            let call = "PATCH storageversionmigrations/new/status";
+            assert_eq!(handed, expected.then_some((call, &settled)), "{before:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A fake API server for the tests of the controller. It answers as a test says, and keeps what was requested.
+//! A fake API server for the tests of the controller and of others that send requests. It answers as a test says, and keeps what was requested.
 
 use super::events::Events;
 use super::in_tree::InTree;
@@ -15,23 +15,23 @@ use std::sync::{Arc, Mutex};
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ApiRequest {
-    pub(super) method: String,
+pub(crate) struct ApiRequest {
+    pub(crate) method: String,
     /// The path with its query.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// The body; null if there is none.
-    pub(super) body: Value,
+    pub(crate) body: Value,
 }
 
 /// The server.
-pub(super) struct FakeApi {
-    pub(super) client: Client,
+pub(crate) struct FakeApi {
+    pub(crate) client: Client,
     requests: Arc<Mutex<Vec<ApiRequest>>>,
 }
 
 impl FakeApi {
     /// A server with these answers: a code, and an object or the message of an error.
-    pub(super) fn new(answer: impl Fn(&ApiRequest) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(answer: impl Fn(&ApiRequest) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let requests: Arc<Mutex<Vec<ApiRequest>>> = Arc::default();
         let (answer, seen) = (Arc::new(answer), Arc::clone(&requests));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -55,7 +55,7 @@ impl FakeApi {
     }
 
     /// A controller of this server, with leader election and default settings.
-    pub(super) fn context(&self) -> Context {
+    pub(crate) fn context(&self) -> Context {
         let config = ControllerConfig::default();
         Context {
             cluster: Cluster::from_client(self.client.clone()),
@@ -68,12 +68,12 @@ impl FakeApi {
     }
 
     /// What was requested so far.
-    pub(super) fn requests(&self) -> Vec<ApiRequest> {
+    pub(crate) fn requests(&self) -> Vec<ApiRequest> {
         self.requests.lock().unwrap().clone()
     }
 
     /// The methods and paths of the requests so far.
-    pub(super) fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.requests().iter().map(|request| format!("{} {}", request.method, request.path)).collect()
     }
 }

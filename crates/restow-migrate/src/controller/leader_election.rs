@@ -263,4 +263,44 @@ mod tests {
         let none = FakeApi::new(|_| (404, json!("no such lease")));
         release(&leases(&none), "me").await.unwrap();
     }
+
+    /// Runs a controller for five minutes where this lease exists, and stops it. Returns the holders that were written,
+    /// and whether anything was reconciled.
+    async fn ran(found: serde_json::Value, code: u16) -> (Vec<String>, bool) {
+        let current = Mutex::new(found);
+        let api = FakeApi::new(move |request| {
+            if !request.path.contains("/leases/") {
+                return (404, json!("not served"));
+            }
+            let mut current = current.lock().unwrap();
+            if request.method == "PUT" && code == 200 {
+                *current = request.body.clone();
+            }
+            if request.method == "GET" { (200, current.clone()) } else { (code, current.clone()) }
+        });
+        let (stop, stopped) = watch::channel(false);
+        let controller = tokio::spawn(run(api.context(), stopped));
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        stop.send_replace(true);
+        tokio::time::timeout(Duration::from_secs(60), controller).await.expect("it ends").unwrap();
+        let requests = api.requests();
+        let written = requests.iter().filter(|request| request.method == "PUT");
+        let holders = written.map(|request| request.body["spec"]["holderIdentity"].as_str().unwrap().to_owned());
+        (holders.collect(), requests.iter().any(|request| !request.path.contains("/leases/")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_acts_while_it_renews_the_lease_and_gives_it_up_in_the_end() {
+        let (holders, has_acted) = ran(lease(""), 200).await;
+        let (last, others) = holders.split_last().unwrap();
+        assert!(has_acted && last.is_empty(), "{holders:?}");
+        assert!(others.len() > 100 && others.iter().all(|holder| holder == "restow"), "{holders:?}");
+        let (holders, has_acted) = ran(lease("restow"), 409).await;
+        assert!(!has_acted && holders.iter().all(|holder| holder == "restow"), "others write it: {holders:?}");
+    }
+
+    #[test]
+    fn a_renewal_without_an_answer_says_how_long_it_took() {
+        assert_eq!(no_answer(Duration::from_millis(9_900)).message, "no answer within 10 s");
+    }
 }

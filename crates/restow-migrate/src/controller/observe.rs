@@ -284,24 +284,4 @@ async fn remove_stale_states(context: &Context, view: &ClusterView) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_forgotten_because_a_document_could_not_be_read() {
-        let names: Vec<String> = ["widgets.example.com", "gadgets.example.com"].map(String::from).to_vec();
-        let observation = |unread: &[&str]| Observation::of_one_server(&["widgets.v1.example.com"], unread);
-        let forgotten = |observation: &Observation, crds: &[Crd]| -> Vec<String> {
-            let gone = gone(names.iter(), observation, crds);
-            gone.into_iter().map(|(name, _)| name.to_owned()).collect()
-        };
-        assert_eq!(forgotten(&observation(&[]), &[]), ["gadgets.example.com"]);
-        assert_eq!(forgotten(&observation(&["example.com/v2"]), &[]), Vec::<String>::new());
-        let defined: Crd = serde_json::from_value(serde_json::json!({
-            "metadata": {"name": "gadgets.example.com"},
-            "spec": {"group": "example.com", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": []},
-        }))
-        .unwrap();
-        assert_eq!(forgotten(&observation(&[]), &[defined]), Vec::<String>::new(), "not served, and defined");
-    }
-}
+mod tests;

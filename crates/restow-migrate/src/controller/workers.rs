@@ -124,23 +124,4 @@ fn named(spec: &StorageVersionMigrationSpec) -> Result<GroupResource, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_migration_need_not_name_a_version_but_has_to_name_a_resource() {
-        let spec = |resource: serde_json::Value| {
-            serde_json::from_value::<StorageVersionMigrationSpec>(json!({ "resource": resource })).unwrap()
-        };
-        let widgets: GroupResource = "widgets.example.com".parse().unwrap();
-        for named_version in [json!(""), json!("v1"), json!("not a version")] {
-            let one = json!({"group": "example.com", "version": named_version, "resource": "widgets"});
-            assert_eq!(named(&spec(one)).unwrap(), widgets, "{named_version}");
-        }
-        assert_eq!(named(&spec(json!({"group": "example.com", "resource": "widgets"}))).unwrap(), widgets);
-        for wrong in [json!({}), json!({"group": "example.com"}), json!({"group": "A b", "resource": "widgets"})] {
-            assert!(named(&spec(wrong.clone())).is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

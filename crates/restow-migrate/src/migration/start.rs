@@ -144,3 +144,27 @@ fn changed(from: &MigrationTarget, to: &MigrationTarget) -> String {
         revision(to).unwrap_or_default()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use restow_api::{ResourceVersion, StorageVersionHash};
+
+    #[test]
+    fn another_agreement_is_told_with_its_revision() {
+        let target = |hash: &str, revision: Option<&str>| MigrationTarget {
+            hash: StorageVersionHash::new(hash),
+            revision: revision.map(ResourceVersion::new),
+        };
+        for (from, to, expected) in [
+            (target("a", None), target("b", None), "the API servers agreed on a, and now on b"),
+            (
+                target("a", Some("7")),
+                target("a", Some("9")),
+                "the API servers agreed on a at revision 7, and now on a at revision 9",
+            ),
+        ] {
+            assert_eq!(changed(&from, &to), expected);
+        }
+    }
+}

@@ -381,3 +381,6 @@ pub(super) fn record(object: &ListedObject, failure: &RequestError) -> Migration
         message,
     }
 }
+
+#[cfg(test)]
+mod tests;

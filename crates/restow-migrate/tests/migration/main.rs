@@ -7,6 +7,7 @@ mod cluster;
 mod identity;
 mod mark;
 mod reports;
+mod servers;
 
 use cluster::{Event, NAME, Shared, State, cluster, state};
 use restow_migrate::cluster::Reach;
@@ -183,8 +184,20 @@ async fn a_migration_through_one_endpoint_rewrites_objects_and_proves_nothing() 
     let report = run(&state, Reach::OneEndpoint, MigrationOptions::default()).await;
     let MigrationOutcome::Unproven(words) = &report.outcome else { panic!("{:?}", report.outcome) };
     assert!(words.contains("nothing is proven"), "{words}");
+    assert!(words.contains("of 30 objects were rewritten, and then 3 passes through 4 connections"), "{words}");
     assert_eq!(state.lock().unwrap().old(), 0);
     assert_nothing_is_proven(&state);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_of_several_runs_through_one_endpoint_continues_an_earlier_one() {
+    let state = shared(state());
+    let mut options = MigrationOptions::default();
+    options.run.continue_token = Some("there".to_owned());
+    let report = run(&state, Reach::OneEndpoint, options).await;
+    assert!(matches!(report.outcome, MigrationOutcome::Unproven(_)), "{:?}", report.outcome);
+    let last = report.run.unwrap();
+    assert!(!last.passes[0].began_in_the_middle, "new connections may lead to servers that saw nothing yet");
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,8 @@ async fn every_object_is_rewritten_once_and_then_checked() {
     let (report, server) = check_all_is_rewritten(Server::with_objects(95)).await;
     assert_eq!(report.progress.counts.rewritten, 95);
     assert_eq!(report.passes.len(), 2);
+    assert_eq!((report.progress.pass, report.progress.done_in_pass, report.progress.total_in_pass), (2, 95, 95));
+    assert_eq!((report.progress.waiting, report.progress.overloads), (None, 0));
     assert_eq!(server.lock().unwrap().writes, 190);
 }
 
@@ -154,6 +156,8 @@ async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewrit
         assert_eq!(server.lock().unwrap().old_objects(), unreadable.len(), "only those stay as they were");
         let named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
         assert_eq!(named, unreadable);
+        // Without a token, the list continues at the latest revision, which is another one.
+        assert_eq!(report.passes[0].has_gaps, unreadable == ["object-0000"]);
         for failure in &report.failures {
             assert_eq!((failure.namespace.as_str(), failure.code), ("n", 500));
             assert!(failure.message.contains("cannot read it: no kind"), "{failure:?}");

@@ -168,7 +168,11 @@ async fn a_response_that_is_not_a_list_is_not_an_empty_list() {
         json!({}),
         json!({"kind": "Status", "status": "Success", "metadata": {"resourceVersion": "1"}}),
         json!({"kind": "WidgetList", "metadata": {}, "items": []}),
+        json!({"metadata": {"resourceVersion": "1"}, "items": []}),
         json!({"kind": "WidgetList", "metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a"}}]}),
+        json!({"kind": "WidgetList", "metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a", "uid": "u"}}]}),
+        json!({"kind": "WidgetList", "metadata": {"resourceVersion": "1"},
+            "items": [{"metadata": {"name": "a", "resourceVersion": "1"}}]}),
     ] {
         let server = shared(Server { about_lists: Some((200, answer.clone())), ..Server::with_objects(5) });
         tokio::time::pause();

@@ -61,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) about_lists: Option<(u16, Value)>,
     /// How many objects each listing says to remain.
     pub(crate) counts_remaining: bool,
+    /// After so many writes, the response to all requests for single objects.
+    pub(crate) breaks_after: Option<(u32, (u16, Value))>,
 }
 
 pub(crate) struct Stored {
@@ -95,8 +97,8 @@ impl Server {
             return (200, json!({"kind": "NamespaceList", "metadata": {"resourceVersion": "1"}, "items": [namespace]}));
         }
         if !path.ends_with("/widgets") {
-            if let Some(answer) = &self.about_objects {
-                return answer.clone();
+            if let Some(answer) = self.about_objects() {
+                return answer;
             }
             let name = path.rsplit('/').next().unwrap();
             return match self.objects.get(name) {
@@ -140,9 +142,14 @@ impl Server {
         (200, json!({"kind": "PartialObjectMetadataList", "metadata": metadata, "items": items}))
     }
 
+    fn about_objects(&self) -> Option<(u16, Value)> {
+        let broken = self.breaks_after.as_ref().filter(|(writes, _)| self.writes >= *writes);
+        self.about_objects.clone().or_else(|| broken.map(|(_, answer)| answer.clone()))
+    }
+
     fn patch(&mut self, name: &str, body: &Value, is_dry_run: bool) -> (u16, Value) {
-        if let Some(answer) = &self.about_objects {
-            return answer.clone();
+        if let Some(answer) = self.about_objects() {
+            return answer;
         }
         if let (true, Some(stored)) = (is_dry_run, self.objects.get(name)) {
             let spec = if self.is_mutating { json!({"seen": self.revision}) } else { Value::Null };

@@ -1,12 +1,13 @@
 //! Runs tests and seeds of the simulation with one mutant at a time, and only those that reach it.
 
-use super::build::Built;
-use anyhow::{Context, Result};
+use super::build::{Built, TestProgram};
+use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How much longer than usual a trial may take, in any case.
@@ -22,7 +23,7 @@ pub(crate) enum Stage {
 }
 
 /// A test, or all seeds of the simulation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Trial {
     stage: Stage,
     program: PathBuf,
@@ -46,18 +47,20 @@ pub(crate) struct Wanted<'a> {
     pub(crate) seeds: u64,
     /// A trial that takes longer without a mutant is left out.
     pub(crate) slow: Duration,
-    /// A file for what a trial reaches.
-    pub(crate) trace: &'a Path,
+    /// A folder for what trials reach.
+    pub(crate) traces: &'a Path,
+    /// How many tests run at the same time.
+    pub(crate) jobs: usize,
 }
 
 /// All trials that pass without a mutant, the quickest tests first, and the simulation last.
 pub(crate) fn all(built: &Built, wanted: &Wanted<'_>) -> Result<Vec<Trial>> {
-    let mut trials = Vec::new();
+    fs::create_dir_all(wanted.traces)?;
+    let mut tests: Vec<(&TestProgram, String)> = Vec::new();
     for program in &built.tests {
-        for name in names(&program.path, &program.folder)? {
-            trials.extend(first_run(Stage::Tests, &program.path, &program.folder, name, wanted)?);
-        }
+        tests.extend(names(&program.path, &program.folder)?.into_iter().map(|name| (program, name)));
     }
+    let mut trials = first_runs(&tests, wanted)?;
     trials.sort_by_key(|trial| trial.took);
     if let Some(program) = &built.restow {
         let folder = program.parent().context("a file has a folder")?;
@@ -93,19 +96,37 @@ fn names(program: &Path, folder: &Path) -> Result<Vec<String>> {
     Ok(lines.lines().filter_map(|line| line.strip_suffix(": test").map(str::to_owned)).collect())
 }
 
+/// The tests that pass without a mutant, several at the same time.
+fn first_runs(tests: &[(&TestProgram, String)], wanted: &Wanted<'_>) -> Result<Vec<Trial>> {
+    let next = AtomicUsize::new(0);
+    let run_some = || -> Result<Vec<Trial>> {
+        let mut passed = Vec::new();
+        while let Some((program, name)) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            passed.extend(first_run(Stage::Tests, &program.path, &program.folder, name.clone(), wanted)?);
+        }
+        Ok(passed)
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..wanted.jobs).map(|_| scope.spawn(run_some)).collect();
+        let passed = jobs.into_iter().map(|job| job.join().map_err(|_| anyhow!("a job panicked"))?);
+        Ok(passed.collect::<Result<Vec<_>>>()?.concat())
+    })
+}
+
 /// Runs a trial without a mutant, and notes which mutants it reaches. `None` if it fails or is slow.
 fn first_run(stage: Stage, program: &Path, folder: &Path, name: String, wanted: &Wanted<'_>) -> Result<Option<Trial>> {
-    let _ = fs::remove_file(wanted.trace);
+    let trace = wanted.traces.join(format!("{:?}", std::thread::current().id()));
+    let _ = fs::remove_file(&trace);
     let (program, folder) = (program.to_owned(), folder.to_owned());
     let mut trial = Trial { stage, program, folder, name, took: Duration::ZERO, reached: BTreeSet::new() };
     let began = Instant::now();
-    let failed = command(&[&trial], wanted.slow).env("RESTOW_MUTANTS_REACHED", wanted.trace).output()?;
+    let failed = command(&[&trial], wanted.slow).env("RESTOW_MUTANTS_REACHED", &trace).output()?;
     trial.took = began.elapsed();
     if !failed.status.success() {
         eprintln!("left out, because it fails or is slow without a mutant: {}", trial.name);
         return Ok(None);
     }
-    let reached = fs::read_to_string(wanted.trace).unwrap_or_default();
+    let reached = fs::read_to_string(&trace).unwrap_or_default();
     trial.reached = reached.lines().filter_map(|line| line.parse().ok()).collect();
     Ok(Some(trial))
 }
@@ -149,7 +170,10 @@ fn command(trials: &[&Trial], limit: Duration) -> Command {
             Stage::Tests => {
                 command.args(["--exact", "--test-threads", "1"]).args(trials.iter().map(|trial| &trial.name))
             }
-            Stage::Simulation => command.args(["torture", "-o", "json", "--threads", "1", "--seeds", &first.name]),
+            // Which seed broke a rule is enough; the fewest events would cost hundreds of runs more.
+            Stage::Simulation => {
+                command.args(["torture", "-o", "json", "--threads", "1", "--shrink", "0", "--seeds", &first.name])
+            }
         };
     }
     command

@@ -95,3 +95,91 @@ async fn the_status_shows_the_resource_version_of_the_start() {
     let unavailable = FakeApi::new(|_| (500, json!("no store")));
     assert_eq!(revision(&unavailable.context()).await, "");
 }
+
+/// The statuses that were written: the type and status of their conditions.
+fn written(api: &FakeApi) -> Vec<Vec<[String; 2]>> {
+    let patches = api.requests().into_iter().filter(|request| request.method == "PATCH");
+    let conditions = |body: Value| -> Vec<[String; 2]> {
+        let conditions = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let said = |one: &Value| ["type", "status"].map(|field| one[field].as_str().unwrap_or_default().to_owned());
+        conditions.iter().map(said).collect()
+    };
+    patches.map(|request| conditions(request.body)).collect()
+}
+
+fn conditions(expected: &[[&str; 2]]) -> Vec<[String; 2]> {
+    expected.iter().map(|condition| condition.map(str::to_owned)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_migration_waits_for_another_one_of_its_resource_and_says_how_it_ended() {
+    let api = FakeApi::new(|request| match request.method.as_str() {
+        "PATCH" => (200, json!({"metadata": {}, "spec": {"resource": {"resource": "widgets"}}})),
+        _ => (404, json!("not served")),
+    });
+    let (context, queue) = (api.context(), Arc::new(ReconcileQueue::default()));
+    let widgets: GroupResource = "widgets.example.com".parse().unwrap();
+    let other = context.in_tree.take(&widgets).unwrap();
+    let task = tokio::spawn(carry_out(context.clone(), Arc::clone(&queue), migration(json!([]))));
+    tokio::time::sleep(WAIT * 10).await;
+    assert_eq!(api.calls(), Vec::<String>::new(), "another one has the resource");
+    drop(other);
+    tokio::time::timeout(WAIT * 10, task).await.expect("it ends").unwrap();
+    let ended = conditions(&[["Running", "False"], ["Failed", "True"]]);
+    assert_eq!(written(&api), [conditions(&[["Running", "True"]]), ended]);
+    assert!(context.in_tree.resources().is_empty(), "the next one can begin");
+    assert_eq!(queue.next().await, ReconcileRequest::resource(widgets));
+}
+
+#[tokio::test]
+async fn a_migration_that_names_no_resource_fails_at_once() {
+    let api = FakeApi::new(|_| (200, json!({"metadata": {}, "spec": {"resource": {"resource": "widgets"}}})));
+    let mut nameless = migration(json!([]));
+    nameless.spec = serde_json::from_value(json!({"resource": {"group": "A b", "resource": ""}})).unwrap();
+    carry_out(api.context(), Arc::default(), nameless).await;
+    assert_eq!(written(&api), [conditions(&[["Running", "False"], ["Failed", "True"]])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_migrations_are_carried_out_once_and_a_deleted_one_is_stopped() {
+    // A watch that fails between two events lets time pass.
+    let watches = std::sync::atomic::AtomicUsize::new(0);
+    let over = json!([{"type": "Failed", "status": "True"}]);
+    let named = |uid: &str, conditions: &Value| {
+        let mut migration = json!(migration(conditions.clone()));
+        migration["metadata"] = json!({"name": uid, "uid": uid, "resourceVersion": "2"});
+        migration
+    };
+    let live = json!([]);
+    let events =
+        [("MODIFIED", named("listed", &live)), ("ADDED", named("over", &over)), ("DELETED", named("listed", &live))];
+    let listed = named("listed", &live);
+    let api = FakeApi::new(move |request| match (request.method.as_str(), request.path.as_str()) {
+        (_, "/version") => (200, version_info("v1.37.0+restow")),
+        ("GET", path) if path.contains("watch=") => {
+            let watch = watches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            match events.get(watch / 2) {
+                Some((kind, object)) if watch % 2 == 1 => (200, json!({"type": kind, "object": object})),
+                _ => (500, json!("no watch")),
+            }
+        }
+        ("GET", path) if path.contains("/storageversionmigrations?") && !path.contains("limit=1") => {
+            let metadata = json!({"resourceVersion": "1"});
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": [listed]}))
+        }
+        ("GET", _) => (404, json!("not served")),
+        // The status cannot be written, so the migration is under way until it is deleted.
+        _ => (500, json!("no store")),
+    });
+    let (context, queue) = (api.context(), Arc::new(ReconcileQueue::default()));
+    let following = tokio::spawn(follow(context.clone(), Arc::clone(&queue)));
+    let resync = tokio::time::timeout(Duration::from_secs(600), queue.next()).await.expect("it was deleted");
+    assert!(resync.is_all(), "its mark has to be removed");
+    // An aborted task releases its resource.
+    tokio::time::sleep(WAIT).await;
+    assert!(context.in_tree.resources().is_empty());
+    let paths: BTreeSet<String> =
+        api.requests().into_iter().filter(|request| request.method == "PATCH").map(|request| request.path).collect();
+    assert!(paths.len() == 1 && paths.iter().all(|path| path.contains("/listed/status")), "{paths:?}");
+    following.abort();
+}

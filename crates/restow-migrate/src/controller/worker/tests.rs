@@ -244,3 +244,42 @@ async fn a_paused_migration_waits_for_the_annotation_and_another_one_for_a_windo
     command.send_replace(RunControl::Stop);
     assert!(worker.why_not_now().is_none(), "a stopped one ends instead");
 }
+
+/// Saves this progress every two seconds; returns the paths and bodies of the writes. The server answers so.
+async fn saved(code: u16, progress: Vec<Progress>) -> Vec<(String, Value)> {
+    let api = FakeApi::new(move |_| (code, json!({"metadata": {"name": "m"}, "spec": {}})));
+    let (sender, seen) = watch::channel(Progress::default());
+    let (end, ended) = oneshot::channel();
+    let resource = "widgets.example.com".parse().unwrap();
+    let saver = tokio::spawn(save(api.context(), "m".to_owned(), resource, seen, ended));
+    for progress in progress {
+        sender.send_replace(progress);
+        tokio::time::sleep(SAVE_INTERVAL * 2).await;
+    }
+    end.send(()).unwrap();
+    sender.send_replace(Progress::default());
+    tokio::time::timeout(SAVE_INTERVAL, saver).await.expect("it ends at once").unwrap();
+    let name = |path: String| path.trim_end_matches('?').rsplit('/').next().unwrap().to_owned();
+    api.requests().into_iter().map(|request| (name(request.path), request.body)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_saved_with_the_token_at_which_the_first_pass_can_continue() {
+    let at = |pass, token: Option<&str>, waiting: Option<&str>| {
+        let mut progress = Progress::default();
+        (progress.pass, progress.counts.seen) = (pass, 5);
+        progress.continue_token = token.map(str::to_owned);
+        progress.waiting = waiting.map(str::to_owned);
+        progress
+    };
+    let status = |reason: &str| {
+        let counts = MigrationCounts { seen: 5, ..MigrationCounts::default() };
+        ("status".to_owned(), json!({"status": {"counts": counts, "reason": reason}}))
+    };
+    let token = |token: &str| ("m".to_owned(), json!({"spec": {"continueToken": token}}));
+    let first = saved(200, vec![at(1, Some("there"), None), at(1, None, Some("why"))]).await;
+    assert_eq!(first, [status(""), token("there"), status("why"), token("")]);
+    assert_eq!(saved(200, vec![at(2, Some("there"), None)]).await, [status("")], "a check starts at the beginning");
+    assert_eq!(saved(500, vec![at(1, Some("there"), None)]).await, [status("")], "the counts belong to the token");
+    assert_eq!(saved(200, Vec::new()).await, [], "nothing has changed");
+}
