@@ -22,7 +22,8 @@ fn refusing(code: u16) -> Client {
 }
 
 async fn observed(cluster: &Cluster) -> Result<Observation, RequestError> {
-    observe(cluster, Scope::Groups(&["example.com"])).await
+    let name = NAME.parse().unwrap();
+    observe(cluster, Scope::Resources(&[&name])).await
 }
 
 /// The servers that were queried, and whether each answered.
