@@ -15,6 +15,7 @@ mod contents;
 mod fetch;
 mod identity_headers;
 mod leadership;
+mod metrics;
 mod priorities;
 mod proxy;
 mod registration;
@@ -28,16 +29,19 @@ pub(crate) use contents::AggregatedResources;
 pub(crate) use proxy::{Origin, ProxiedBody, Tunnel, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};
 
+use crate::aggregator::api_service::Condition;
 use crate::aggregator::api_services::{ApiServiceStore, KnownApiServices};
 use crate::aggregator::backend::Backend;
 use crate::aggregator::fetch::FetchedDiscovery;
 use crate::aggregator::leadership::Leadership;
+use crate::aggregator::metrics::AggregatorMetrics;
 use crate::aggregator::registration::{Occasion, api_service_resource, local_versions};
 use crate::core::Core;
 use crate::core::leader_election::LeaderLock;
 use crate::core::reflector::reflect;
 use crate::discovery::aggregation::{AggregatedVersion, Aggregation};
 use crate::error::ApiError;
+use crate::metrics::Metrics;
 use crate::resource::registry::Registry;
 use crate::storage_version::Agreement;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -59,9 +63,10 @@ pub(crate) struct Aggregator {
     listed: watch::Sender<bool>,
     leadership: Leadership,
     discovered: ArcSwap<Discovered>,
-    /// Held while `discovered` is replaced.
+    /// Held while `discovered` is replaced, and while metrics of a server are set.
     discovering: Mutex<()>,
     shown: ArcSwapOption<Shown>,
+    metrics: AggregatorMetrics,
 }
 
 /// What discovery shows, and what it was made from.
@@ -73,7 +78,9 @@ struct Shown {
 }
 
 impl Aggregator {
-    pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, config: AggregatorConfig) -> Self {
+    pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, config: AggregatorConfig, all: &Metrics) -> Self {
+        let metrics = AggregatorMetrics::default();
+        metrics.register(all);
         Aggregator {
             core,
             agreement,
@@ -84,6 +91,7 @@ impl Aggregator {
             discovered: ArcSwap::default(),
             discovering: Mutex::default(),
             shown: ArcSwapOption::default(),
+            metrics,
         }
     }
 
@@ -148,6 +156,14 @@ impl Aggregator {
         self.discovered.store(Arc::new(discovered));
     }
 
+    /// Records the outcome of a check, and of the one before it.
+    fn checked(&self, backend: &Backend, before: Option<&Condition>, now: &Condition) {
+        let _lock = self.discovering.lock().unwrap_or_else(PoisonError::into_inner);
+        if !backend.replaced.is_cancelled() {
+            self.metrics.checked(&backend.version, before, now);
+        }
+    }
+
     fn has_discovery(&self, backend: &Backend) -> bool {
         self.discovered.load().contains_key(&backend.version)
     }
@@ -156,6 +172,7 @@ impl Aggregator {
     fn forget(&self, backend: &Backend) {
         let _lock = self.discovering.lock().unwrap_or_else(PoisonError::into_inner);
         backend.replaced.cancel();
+        self.metrics.forget(&backend.version);
         let mut discovered = self.discovered.load().as_ref().clone();
         discovered.remove(&backend.version);
         self.discovered.store(Arc::new(discovered));

@@ -149,7 +149,7 @@ impl ApiServer {
         let services: Arc<dyn ServiceResolver> = Arc::new(Services(core.clone()));
         let admission = Arc::new(Admission::new(core.clone(), access.clone(), namespaces.clone(), services.clone()));
         let custom = Arc::new(CustomResources::new(core.clone(), agreement.clone(), services));
-        let aggregator = Arc::new(Aggregator::new(core.clone(), agreement.clone(), config.aggregator));
+        let aggregator = Arc::new(Aggregator::new(core.clone(), agreement.clone(), config.aggregator, &metrics));
         let handlers = Arc::new(Handlers {
             core: core.clone(),
             access: access.clone(),

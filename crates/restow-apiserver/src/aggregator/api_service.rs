@@ -116,7 +116,7 @@ impl ApiService {
 
     /// Whether its condition is true.
     pub(super) fn is_available(&self) -> bool {
-        self.condition.as_ref().is_some_and(|condition| condition.status == "True")
+        self.condition.as_ref().is_some_and(Condition::is_true)
     }
 }
 
@@ -150,6 +150,11 @@ impl Condition {
     /// A condition.
     pub(super) fn new(status: &str, reason: &str, message: String) -> Self {
         Condition { status: status.into(), reason: reason.into(), message }
+    }
+
+    /// Whether it says that the server is available.
+    pub(super) fn is_true(&self) -> bool {
+        self.status == "True"
     }
 
     fn read(condition: &Value) -> Self {

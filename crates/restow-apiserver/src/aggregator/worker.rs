@@ -80,6 +80,7 @@ impl Worker {
         let mut last: Option<Pass> = None;
         loop {
             let pass = self.pass(last.as_ref()).await;
+            self.aggregator.checked(&self.backend, last.as_ref().map(|last| &last.condition), &pass.condition);
             self.write(&pass.condition).await;
             last = Some(self.wait(pass).await);
         }
@@ -126,7 +127,7 @@ impl Worker {
                 availability::checked(check(&self.backend, &addresses).await)
             }
         };
-        let available = condition.status == "True";
+        let available = condition.is_true();
         self.refresh_discovery(available).await;
         self.pause = if available { FIRST_PAUSE } else { (self.pause * 2).min(LONGEST_PAUSE) };
         let wait = if available && changes.is_some() { CHECK_INTERVAL } else { self.pause };
