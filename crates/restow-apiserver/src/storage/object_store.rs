@@ -580,3 +580,6 @@ fn with_revision(mut object: Object, revision: Revision) -> Object {
     object.set_meta("resourceVersion", &revision.to_string());
     object
 }
+
+#[cfg(test)]
+mod tests;

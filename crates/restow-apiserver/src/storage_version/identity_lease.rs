@@ -145,3 +145,41 @@ impl HeldLease {
         HeldLease { fence: Compare::absent(&key), key, uid: String::new(), since: Timestamp::UNIX_EPOCH }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gates::Gates;
+    use crate::storage::fence_alarm::FenceAlarm;
+    use crate::storage_version::AgreementConfig;
+    use restow_store::Store;
+    use restow_store::conformance::{Model, ModelStore};
+    use std::sync::Arc;
+
+    /// Whether a server still holds its lease after it was renewed and the store was changed.
+    async fn check(what: &str, expected: bool, change: impl AsyncFnOnce(&ModelStore, &Key, Model)) {
+        let store = Arc::new(ModelStore::default());
+        let config = AgreementConfig::new("a".parse().unwrap(), "host", &Gates::default());
+        let agreement = Agreement::new(config, store.clone(), Arc::new(FenceAlarm::default()), &[]);
+        let held_lease = agreement.take_lease(Takeover::Always, &mut LeaseWatch::default()).await.unwrap();
+        let backup = store.back_up();
+        assert_eq!(agreement.renew_lease(&held_lease).await.unwrap(), Renewal::Renewed);
+        change(&store, &held_lease.key, backup).await;
+        assert_eq!(agreement.holds_lease(&held_lease).await.unwrap(), expected, "{what}");
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_held_until_it_is_deleted_replaced_or_restored_from_a_backup() {
+        check("renewed", true, async |_, _, _| {}).await;
+        check("deleted", false, async |store, key, _| {
+            store.txn(Txn::new().delete(key)).await.unwrap();
+        })
+        .await;
+        check("replaced", false, async |store, key, _| {
+            store.txn(Txn::new().delete(key)).await.unwrap();
+            store.put(key, "another".into()).await.unwrap();
+        })
+        .await;
+        check("restored", false, async |store, _, backup| store.restore(backup)).await;
+    }
+}

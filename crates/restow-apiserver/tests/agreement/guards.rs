@@ -2,7 +2,7 @@
 
 use crate::fixture::*;
 use restow_apiserver::resource::Membership;
-use restow_store::{Key, Store, StoreExt, Txn};
+use restow_store::{Key, Mutation, Store, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -106,4 +106,37 @@ async fn a_lease_is_renewed_while_its_server_joins() {
     assert!(!starting.is_finished(), "it has not joined yet");
     slow.may_pass.send_replace(true);
     starting.await.unwrap();
+}
+
+/// Whether a transaction reports that widgets are stored in v2.
+fn reports_widgets_in_v2(txn: &Txn) -> bool {
+    txn.then.iter().any(|mutation| {
+        let Mutation::Put(put) = mutation else { return false };
+        let object: Value = serde_json::from_slice(&put.value).unwrap_or_default();
+        put.key == key("example.com.widgets")
+            && object["status"]["storageVersions"][0]["encodingVersion"] == "example.com/v2"
+    })
+}
+
+#[tokio::test]
+async fn a_report_without_a_response_cannot_be_committed_after_a_later_report() {
+    let store = store();
+    let mute = Mute::to(&store, reports_widgets_in_v2);
+    let beneath: Arc<dyn Store> = mute.clone();
+    let server = start(&beneath, "a", "1.37", "").await;
+    server.agreement().report(&widgets("example.com/v1")).await.unwrap();
+    let changed = widgets("example.com/v2");
+    tokio::select! {
+        biased;
+        reported = server.agreement().report(&changed) => panic!("nothing was answered: {reported:?}"),
+        _ = eventually("the report is sent", || async { !mute.kept.lock().unwrap().is_empty() }) => {}
+    }
+    // The resource goes back to the version that is still in the StorageVersion, so there is nothing to change in it.
+    server.agreement().report(&widgets("example.com/v1")).await.unwrap();
+    let late = std::mem::take(&mut *mute.kept.lock().unwrap());
+    for txn in late {
+        let outcome = store.txn(txn).await.unwrap();
+        assert!(matches!(outcome, TxnOutcome::Refused { .. }), "this server writes v1 now");
+    }
+    assert_eq!(status(&store, "example.com.widgets").await["commonEncodingVersion"], "example.com/v1");
 }

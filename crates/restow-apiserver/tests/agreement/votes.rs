@@ -28,6 +28,7 @@ async fn roll_by_votes(how: Guarantee) {
     start_voting(&store, "a", builtins("1.30"), how).await.leave().await;
     let b = start_voting(&store, "b", builtins("1.30"), how).await;
     let a = start_voting(&store, "a", builtins("1.31"), how).await;
+    let held_lease = lease(&store, "a").await.unwrap().create_revision;
     write_slice(&a, "by-a").await.unwrap();
     assert_eq!(stored_version(&store, "by-a").await, old, "b still prefers the old version");
     assert_eq!(hash_of_slices(&a), old_hash);
@@ -44,6 +45,11 @@ async fn roll_by_votes(how: Guarantee) {
     }
     let report = status(&store, "discovery.k8s.io.endpointslices").await;
     assert_eq!(report["commonEncodingVersion"], new);
+    let lease = lease(&store, "a").await.unwrap();
+    assert_eq!(
+        lease.create_revision, held_lease,
+        "each write was answered, so none has to be fenced out by a new lease"
+    );
 }
 
 #[tokio::test]
@@ -270,4 +276,31 @@ async fn no_version_is_selected_before_a_joined_server_has_voted() {
     joining.await.unwrap();
     let election: Value = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
     assert_eq!(election["selectedVersion"], old, "c has yet to vote: {election}");
+}
+
+#[tokio::test]
+async fn votes_of_servers_that_are_gone_are_dropped_where_no_server_votes_any_more() {
+    let store = store();
+    come_back(&store, "b", "kube-apiserver").await;
+    // Elections on resources that only earlier releases had: no server votes on them, so only the collector changes them.
+    let key = |name: &str| Key::try_from(format!("{ELECTIONS}{name}")).unwrap();
+    for (name, voters) in [("x.gone", &[("dead", "x/v1")][..]), ("x.kept", &[("dead", "x/v1"), ("b", "x/v2")])] {
+        let vote = |(id, version): &(&str, &str)| json!({"apiServerID": id, "preferredVersion": version});
+        let election = json!({
+            "apiVersion": "kube-apiserver.internal.k8s.io/v1alpha1", "kind": "StorageVersion", "metadata": {"name": name},
+            "selectedVersion": "x/v1", "candidateVersions": voters.iter().map(vote).collect::<Vec<Value>>(),
+        });
+        store.put(&key(name), election.to_string().into()).await.unwrap();
+    }
+    // Servers have used this store before.
+    store.put(&Key::try_from("/restow/format").unwrap(), "restow-objects 1\n".into()).await.unwrap();
+    let _a = start_voting(&store, "a", builtins("1.37"), Guarantee::Strict).await;
+    eventually("an election without votes is gone", || async { store.get(&key("x.gone")).await.unwrap().is_none() })
+        .await;
+    let kept = async || objects(&store, ELECTIONS).await.remove("x.kept").unwrap();
+    eventually("the vote of the dead server is gone", || async {
+        kept().await["candidateVersions"] == json!([{"apiServerID": "b", "preferredVersion": "x/v2"}])
+    })
+    .await;
+    assert_eq!(kept().await["selectedVersion"], "x/v1", "a has not voted, so the selection stays");
 }

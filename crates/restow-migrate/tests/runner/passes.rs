@@ -14,6 +14,7 @@ use restow_migrate::runner::{RunOptions, RunOutcome, RunReport};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use tokio::time::Instant;
 
 /// Migrates with small pages, and checks that nothing old is left.
 async fn check_all_is_rewritten(server: Server) -> (RunReport, Arc<Mutex<Server>>) {
@@ -165,6 +166,41 @@ async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewrit
     }
 }
 
+/// Migrates with an object of this name that cannot be read, and returns the namespaces and names of the failures.
+async fn failures_without(name: &str, server: Server) -> Vec<(String, String)> {
+    let mut server = Server { unreadable: vec![name.to_owned()], ..server };
+    server.objects.entry(name.to_owned()).or_insert(Stored { revision: 1, is_old: true });
+    let server = Arc::new(Mutex::new(server));
+    let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
+    assert_eq!(report.ending, RunOutcome::SomeFailed, "{name:?}");
+    report.failures.into_iter().map(|failure| (failure.namespace, failure.name)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_is_found_whatever_characters_its_name_has() {
+    // Among them are the first and the last one of keys, and those beside the slash.
+    for name in ["a b", "a ", "~", "a~", ".a", "0a", "a.0", "-", "z"] {
+        let found = failures_without(name, Server::with_objects(5)).await;
+        assert_eq!(found, [("n".to_owned(), name.to_owned())]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_is_searched_again_after_an_error() {
+    let unreadable = vec!["object-0007".to_owned()];
+    let server = Arc::new(Mutex::new(Server { unreadable, search_failures: 1, ..Server::with_objects(20) }));
+    let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
+    let named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
+    assert_eq!(named, ["object-0007"]);
+    assert!(!report.passes[0].has_gaps, "it was found in the first pass: {:?}", report.passes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_that_is_not_found_is_reported_with_its_namespace() {
+    let server = Server { accepts_only_own_tokens: true, ..Server::with_objects(20) };
+    assert_eq!(failures_without("object-0007", server).await, [("n".to_owned(), String::new())]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_is_named_and_ends_the_run_and_the_next_run_continues() {
     let (awake, hung) = (Server::with_objects(60), Server { is_unresponsive: true, ..Server::with_objects(60) });
@@ -182,8 +218,10 @@ async fn a_server_that_hangs_is_named_and_ends_the_run_and_the_next_run_continue
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_while_it_lists_ends_the_run_too() {
     let hung = Arc::new(Mutex::new(Server { is_unresponsive: true, ..Server::with_objects(5) }));
+    let began = Instant::now();
     let report = migrate(&[instance(&hung)], RunOptions::default()).await.unwrap();
     assert!(matches!(report.ending, RunOutcome::Unresponsive { .. }), "{:?}", report.ending);
+    assert_eq!(began.elapsed().as_secs(), 20, "the list and a liveness check, and nothing again");
 }
 
 fn settled_by(report: &RunReport) -> Option<EarlierAttempt> {
@@ -278,4 +316,25 @@ async fn a_webhook_that_closes_the_connection_for_every_object_is_down() {
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
     assert!(matches!(&report.ending, RunOutcome::WebhookDown { words, .. } if words.contains("EOF")), "{report:?}");
     assert_eq!(report.progress.counts.failed, 0, "no object is to blame");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_stops_to_answer_is_down_unless_it_answers_for_others() {
+    // It answers for the first half, and then for none; or not for one object of eight.
+    for (is_poison, is_down) in
+        [((|number| number >= 40) as fn(usize) -> bool, true), (|number| number % 8 == 7, false)]
+    {
+        let poison: Vec<String> =
+            (0..80).filter(|number| is_poison(*number)).map(|number| format!("object-{number:04}")).collect();
+        let server = Arc::new(Mutex::new(Server { poison: poison.clone(), ..Server::with_objects(80) }));
+        let webhook_timeout = std::time::Duration::ZERO;
+        let options = RunOptions { webhook_timeout, ..RunOptions::default() };
+        let report = migrate(&[instance(&server)], options).await.unwrap();
+        assert_eq!(matches!(report.ending, RunOutcome::WebhookDown { .. }), is_down, "{:?}", report.ending);
+        assert_eq!(server.lock().unwrap().old_objects(), poison.len());
+        match is_down {
+            true => assert!(report.failures.len() < 10, "the other objects are not to blame: {:?}", report.failures),
+            false => assert_eq!(report.failures.len(), poison.len()),
+        }
+    }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) unreadable: Vec<String>,
     /// Whether it accepts only continue tokens of its own.
     pub(crate) accepts_only_own_tokens: bool,
+    /// The number of following list requests with a continue token that is not its own for which it is not ready.
+    pub(crate) search_failures: u32,
     /// Whether it never responds.
     pub(crate) is_unresponsive: bool,
     /// Which version those objects are stored in: listed in it, they need not be converted.
@@ -119,8 +121,13 @@ impl Server {
             return (code, gone);
         }
         let from = start_of(&token);
-        if self.accepts_only_own_tokens && from.ends_with('\u{7f}') {
+        let is_own = !from.ends_with('\u{7f}');
+        // An API server takes no key with an empty part.
+        if from.starts_with('/') || from.contains("//") || (self.accepts_only_own_tokens && !is_own) {
             return status(400, "BadRequest", "continue key is not valid");
+        }
+        if !is_own && take_one(&mut self.search_failures) {
+            return status(503, "ServiceUnavailable", "starting");
         }
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
         let is_listed = |name: &String| !path.contains("/namespaces/") || !self.orphans.contains(name);
