@@ -357,7 +357,7 @@ mod tests {
     async fn a_cut_counts_for_as_long_as_it_lasts_and_not_as_it_was_planned() {
         let seconds = Duration::from_secs;
         for (planned, replaced_by, undisturbed) in
-            [(1, None, true), (5, None, false), (5, Some(1), true), (1, Some(5), false)]
+            [(5, None, true), (6, None, false), (6, Some(1), true), (1, Some(6), false)]
         {
             let link = Link::default();
             tokio::time::sleep(LEASE).await;
@@ -366,7 +366,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 link.cut(seconds(other));
             }
-            tokio::time::sleep(seconds(6)).await;
+            tokio::time::sleep(seconds(7)).await;
             assert_eq!(link.undisturbed_for(LEASE), undisturbed, "{planned} s, then {replaced_by:?}");
             tokio::time::sleep(LEASE).await;
             assert!(link.undisturbed_for(LEASE));
