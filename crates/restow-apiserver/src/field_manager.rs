@@ -7,6 +7,8 @@
 //! Field sets, and comparing and merging objects, are in [`restow_apimachinery::managed_fields`].
 
 mod application;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use application::{Application, FieldConflict};
 
@@ -69,8 +71,15 @@ pub(crate) async fn record_change(
     // Several entries may have the same version.
     let versions: BTreeSet<&str> = versions_in(&source).chain([writer.api_version]).collect();
     for version in versions {
-        if let Some(comparison) = comparison_in(resource, writer, version, old, object).await {
-            compared.insert(version.to_string(), comparison);
+        match comparison_in(resource, writer, version, old, object).await {
+            Ok(Some(comparison)) => drop(compared.insert(version.to_string(), comparison)),
+            // Entries of a version that does not exist are dropped.
+            Ok(None) => {}
+            // A conversion webhook that does not answer must not cost a manager its fields: entries stay as they are.
+            Err(error) => {
+                tracing::debug!(%error, version, "managedFields entries of this version are not compared");
+                compared.insert(version.to_string(), Comparison::default());
+            }
         }
     }
     let untouched = compared.values().all(Comparison::is_empty)
@@ -97,22 +106,22 @@ fn versions_in(entries: &Value) -> impl Iterator<Item = &str> {
     entries.as_array().into_iter().flatten().map(|entry| entry["apiVersion"].as_str().unwrap_or_default())
 }
 
-/// The comparison in another version than the request's; `None` if the objects cannot be converted to it.
+/// The comparison in another version than the request's; `None` if there is no such version.
 async fn comparison_in(
     resource: &Resource,
     writer: &FieldWriter<'_>,
     version: &str,
     old: &Object,
     object: &Object,
-) -> Option<Comparison> {
+) -> Result<Option<Comparison>, ApiError> {
     if version == writer.api_version {
-        return Some(comparison(resource, writer, old, object));
+        return Ok(Some(comparison(resource, writer, old, object)));
     }
     // Clients can name any version in entries; each known one costs a conversion and a comparison.
-    let target = version.parse().ok().filter(|target| resource.knows(target))?;
-    let old = resource.convert(old.clone(), &target).await.ok()?;
-    let object = resource.convert(object.clone(), &target).await.ok()?;
-    Some(comparison(resource, &FieldWriter { api_version: version, ..*writer }, &old, &object))
+    let Some(target) = version.parse().ok().filter(|target| resource.knows(target)) else { return Ok(None) };
+    let old = resource.convert(old.clone(), &target).await?;
+    let object = resource.convert(object.clone(), &target).await?;
+    Ok(Some(comparison(resource, &FieldWriter { api_version: version, ..*writer }, &old, &object)))
 }
 
 fn comparison(resource: &Resource, writer: &FieldWriter<'_>, old: &Object, object: &Object) -> Comparison {

@@ -1,6 +1,7 @@
 //! Server-side apply of a configuration: the merged object, the conflicts, and the new managedFields.
 
 use super::{Layout, UNOWNED_METADATA, comparison_in};
+use crate::error::ApiError;
 use crate::resource::Resource;
 use restow_apimachinery::managed_fields::apply::{fields_of, merged, remove};
 use restow_apimachinery::managed_fields::{Comparison, Entries, FieldSet, FieldWriter};
@@ -77,7 +78,7 @@ impl<'a> Application<'a> {
         let mut compared: BTreeMap<&str, Comparison> = BTreeMap::new();
         for (_, version, fields) in others.into_iter().filter(|(_, version, _)| *version != applied_in) {
             if !compared.contains_key(version) {
-                let lost = comparison_in(self.resource, &self.writer, version, object, &pruned).await?;
+                let lost = comparison_in(self.resource, &self.writer, version, object, &pruned).await.ok()??;
                 compared.insert(version, lost);
             }
             let lost = compared.get(version)?;
@@ -89,11 +90,18 @@ impl<'a> Application<'a> {
     }
 
     /// The entries after the change from `live` to `object`, and the conflicts with other managers.
-    pub(crate) async fn entries(&self, live: &Object, object: &Object) -> (Value, Vec<FieldConflict>) {
+    ///
+    /// # Errors
+    /// The conversion to the version of an entry fails, so that its conflicts are unknown.
+    pub(crate) async fn entries(
+        &self,
+        live: &Object,
+        object: &Object,
+    ) -> Result<(Value, Vec<FieldConflict>), ApiError> {
         let mut entries = entries_of(live);
         let mut compared: BTreeMap<String, Comparison> = BTreeMap::new();
         for version in entries.versions() {
-            if let Some(comparison) = comparison_in(self.resource, &self.writer, version, live, object).await {
+            if let Some(comparison) = comparison_in(self.resource, &self.writer, version, live, object).await? {
                 compared.insert(version.to_string(), comparison);
             }
         }
@@ -108,7 +116,7 @@ impl<'a> Application<'a> {
         entries.record_application(&self.writer, self.fields(), &compared);
         let stored = live.at(&["metadata", "managedFields"]).cloned();
         let unchanged = entries.is_same(&before);
-        (stored.filter(|_| unchanged).unwrap_or_else(|| entries.into_value()), conflicts)
+        Ok((stored.filter(|_| unchanged).unwrap_or_else(|| entries.into_value()), conflicts))
     }
 
     /// The entries of an object that is created by apply.

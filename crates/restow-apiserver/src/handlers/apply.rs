@@ -51,7 +51,7 @@ impl DesiredObject for AppliedObject<'_> {
         update::check_preconditions(self.call, &self.application.configuration, live)?;
         let merged = self.application.merged(live).await;
         let object = body::normalized(self.call, merged.into_value())?;
-        let (entries, conflicts) = self.application.entries(live, &object).await;
+        let (entries, conflicts) = self.application.entries(live, &object).await?;
         if !conflicts.is_empty() && !self.force {
             return Err(conflict(&conflicts));
         }

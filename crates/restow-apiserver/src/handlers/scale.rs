@@ -125,7 +125,7 @@ impl ScaledObject<'_> {
         let application = Application { resource: &call.resource, writer, configuration: wanted };
         let mut object = old.clone();
         put(&mut object, &self.fields.replicas, replicas.into());
-        let (entries, conflicts) = application.entries(old, &object).await;
+        let (entries, conflicts) = application.entries(old, &object).await?;
         match conflicts.is_empty() || call.query.is_on("force") {
             true => Ok(Given::Applied(entries)),
             false => Err(apply::conflict(&conflicts)),
