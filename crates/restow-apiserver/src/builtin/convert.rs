@@ -44,11 +44,22 @@ use std::sync::Arc;
 /// Converts the fields of an object from one version to another, both given as in `apps/v1`.
 type Reshape = fn(&mut Object, &str, &str) -> Result<(), String>;
 
+/// The parts of an object, in a fixed order, that are the same in all versions of its kind.
+type SameParts = fn(&mut Object) -> Vec<&mut Value>;
+
 /// The converter of this kind.
 pub(super) fn converter(group: &str, kind: &str) -> Arc<dyn Converter> {
     match reshape(group, kind) {
-        Some(reshape) => Arc::new(Reshaping { reshape }),
+        Some(reshape) => Arc::new(Reshaping { reshape, same_parts: same_parts(group, kind) }),
         None => Arc::new(RenameVersion),
+    }
+}
+
+/// Most of a CRD are its schemas. Parts of other kinds are small.
+fn same_parts(group: &str, kind: &str) -> SameParts {
+    match (group, kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition::schemas,
+        _ => |_| Vec::new(),
     }
 }
 
@@ -74,20 +85,26 @@ fn reshape(group: &str, kind: &str) -> Option<Reshape> {
     })
 }
 
-/// Converts with a function, and normalizes the result by its type.
+/// Converts with a function, and normalizes the result by its type, but for the parts that are the same in all versions.
+#[derive(Clone, Copy)]
 struct Reshaping {
     reshape: Reshape,
+    same_parts: SameParts,
 }
 
 #[async_trait]
 impl Converter for Reshaping {
     async fn convert(&self, objects: Vec<Object>, target: &GroupVersion) -> Result<Vec<Object>, ConversionError> {
         let target = target.to_string();
-        objects.into_iter().map(|object| reshaped(self.reshape, object, &target)).collect()
+        objects.into_iter().map(|object| reshaped(*self, object, &target)).collect()
     }
 }
 
-fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object, ConversionError> {
+fn reshaped(
+    Reshaping { reshape, same_parts }: Reshaping,
+    mut object: Object,
+    target: &str,
+) -> Result<Object, ConversionError> {
     let source = object.api_version().to_string();
     if source == target {
         return Ok(object);
@@ -98,16 +115,14 @@ fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object
     object.set("apiVersion", Some(target.into()));
     let Some(kind) = TypeTable::shared().kind(target, object.kind()) else { return Ok(object) };
     let revision = object.resource_version().to_string();
-    // Most of a CRD are its schemas, and those are the same in all versions.
-    let schemas: Vec<Value> =
-        custom_resource_definition::schemas(&mut object).into_iter().map(|schema| replace(schema, json!({}))).collect();
+    let parts: Vec<Value> = same_parts(&mut object).into_iter().map(|part| replace(part, json!({}))).collect();
     let written = types::normalize(kind, object.into_value()).map_err(|error| failed(error.to_string()))?;
     let mut written = Object::from_value(written.value).unwrap_or_default();
-    let places = custom_resource_definition::schemas(&mut written);
-    if places.len() != schemas.len() {
-        return Err(failed("the conversion lost a schema".to_owned()));
+    let places = same_parts(&mut written);
+    if places.len() != parts.len() {
+        return Err(failed("the conversion lost a part of the object".to_owned()));
     }
-    places.into_iter().zip(schemas).for_each(|(place, schema)| *place = schema);
+    places.into_iter().zip(parts).for_each(|(place, part)| *place = part);
     written.set_meta("resourceVersion", &revision);
     Ok(written)
 }

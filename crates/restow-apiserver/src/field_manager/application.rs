@@ -45,48 +45,54 @@ impl<'a> Application<'a> {
     }
 
     /// The object with the configuration merged, without the fields that its manager no longer applies.
-    pub(crate) async fn merged(&self, live: &Object) -> Object {
+    ///
+    /// # Errors
+    /// The conversion to the version that was applied before fails, so that these fields are unknown.
+    pub(crate) async fn merged(&self, live: &Object) -> Result<Object, ApiError> {
         let version = self.writer.api_version;
         let layout = Layout::of(self.resource, version);
         let fields = merged(layout.root(), live.fields(), self.configuration.fields());
         let object = Object::from_value(Value::Object(fields)).unwrap_or_default();
         let entries = entries_of(live);
-        match entries.applied(&self.writer) {
-            Some((applied_in, _)) => {
-                let pruned = self.pruned(&object, &entries, applied_in).await;
-                pruned.unwrap_or(object)
-            }
-            None => object,
-        }
+        let Some((applied_in, before)) = entries.applied(&self.writer) else { return Ok(object) };
+        Ok(self.pruned(&object, &entries, (applied_in, before)).await?.unwrap_or(object))
     }
 
-    /// The object without the fields that were applied before, are not applied now, and nobody else owns; `None` if that
-    /// cannot be decided.
-    async fn pruned(&self, object: &Object, entries: &Entries, applied_in: &str) -> Option<Object> {
-        let (_, before) = entries.applied(&self.writer)?;
-        let (version, target) = (applied_in.parse().ok()?, self.writer.api_version.parse().ok()?);
-        let configuration = self.resource.convert(self.configuration.clone(), &version).await.ok()?;
-        let mut pruned = self.resource.convert(object.clone(), &version).await.ok()?;
+    /// The object without the fields that were applied before, are not applied now, and nobody else owns; `None` if all have to
+    /// stay: the version that was applied before does not exist any more, or managers of other versions would lose fields.
+    async fn pruned(
+        &self,
+        object: &Object,
+        entries: &Entries,
+        (applied_in, before): (&str, &FieldSet),
+    ) -> Result<Option<Object>, ApiError> {
+        let known = |version: &str| version.parse().ok().filter(|version| self.resource.knows(version));
+        let (Some(version), Some(target)) = (known(applied_in), known(self.writer.api_version)) else {
+            return Ok(None);
+        };
+        let configuration = self.resource.convert(self.configuration.clone(), &version).await?;
+        let mut pruned = self.resource.convert(object.clone(), &version).await?;
         let layout = Layout::of(self.resource, applied_in);
         let others = entries.others(&self.writer);
         let same = others.iter().filter(|(_, version, _)| *version == applied_in);
         let kept = same.map(|(_, _, fields)| (*fields).clone());
         let kept = FieldSet::union(kept.chain([fields_of(layout.root(), configuration.fields())]));
         remove(layout.root(), pruned.fields_mut(), before, &kept);
-        let pruned = self.resource.convert(pruned, &target).await.ok()?;
+        let pruned = self.resource.convert(pruned, &target).await?;
         // Managers of other versions must not lose fields either.
         let mut compared: BTreeMap<&str, Comparison> = BTreeMap::new();
         for (_, version, fields) in others.into_iter().filter(|(_, version, _)| *version != applied_in) {
             if !compared.contains_key(version) {
-                let lost = comparison_in(self.resource, &self.writer, version, object, &pruned).await.ok()??;
+                let Some(lost) = comparison_in(self.resource, &self.writer, version, object, &pruned).await? else {
+                    return Ok(None);
+                };
                 compared.insert(version, lost);
             }
-            let lost = compared.get(version)?;
-            if !lost.removed.shared_paths(fields).is_empty() {
-                return None;
+            if compared.get(version).is_none_or(|lost| !lost.removed.shared_paths(fields).is_empty()) {
+                return Ok(None);
             }
         }
-        Some(pruned)
+        Ok(Some(pruned))
     }
 
     /// The entries after the change from `live` to `object`, and the conflicts with other managers.

@@ -2,10 +2,8 @@
 
 use super::*;
 use crate::resource::conversion::{ConversionError, Converter, RenameVersion};
-use crate::resource::strategy::Plain;
-use crate::resource::{Names, Scope};
 use async_trait::async_trait;
-use restow_api::{GroupResource, GroupVersion};
+use restow_api::GroupVersion;
 
 /// A conversion webhook that is down.
 struct Down;
@@ -17,37 +15,26 @@ impl Converter for Down {
     }
 }
 
-fn widgets(converter: Arc<dyn Converter>) -> Resource {
-    let versions = ["example.com/v1", "example.com/v2"].map(|version| version.parse().unwrap());
-    Resource {
-        group_resource: GroupResource::new("example.com", "widgets").unwrap(),
-        names: Names { kind: "Widget".into(), ..Names::default() },
-        scope: Scope::Cluster,
-        verbs: Vec::new(),
-        served: versions.to_vec(),
-        subresources: Vec::new(),
-        selectable_fields: Vec::new(),
-        storage: None,
-        strategy: Arc::new(Plain),
-        converter,
-        origin: Origin::Custom,
-        custom: None,
-    }
+fn widgets(converter: impl Converter + 'static) -> Resource {
+    Resource::builder("example.com", "widgets", "Widget").served(["v1", "v2"]).converter(converter).build().unwrap()
 }
 
-/// The managers after `writer` has set the color of an object in v1, where `earlier` owns its size in this version.
-async fn managers_after_a_write(converter: Arc<dyn Converter>, version: &str, size: u64) -> Vec<String> {
-    let entry = json!({"manager": "earlier", "operation": "Apply", "apiVersion": version, "fieldsType": "FieldsV1",
+const WRITER: FieldWriter<'static> =
+    FieldWriter { manager: "writer", subresource: "", api_version: "example.com/v1", now: "2026-01-01T00:00:00Z" };
+
+/// A widget in v1, of which `manager` has applied the size, in this version.
+fn widget(manager: &str, version: &str, size: u64, color: &str) -> Object {
+    let entry = json!({"manager": manager, "operation": "Apply", "apiVersion": version, "fieldsType": "FieldsV1",
                        "fieldsV1": {"f:size": {}}});
-    let object = |size: u64, color: Value| {
-        let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "size": size, "color": color,
-                            "metadata": {"name": "a", "managedFields": [entry]}});
-        Object::from_value(object).unwrap()
-    };
-    let (old, mut new) = (object(1, json!("red")), object(size, json!("blue")));
-    let writer =
-        FieldWriter { manager: "writer", subresource: "", api_version: "example.com/v1", now: "2026-01-01T00:00:00Z" };
-    record_change(&widgets(converter), &writer, &old, &mut new, Given::Object).await.unwrap();
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "size": size, "color": color,
+                        "metadata": {"name": "a", "managedFields": [entry]}});
+    Object::from_value(object).unwrap()
+}
+
+/// The managers after a write has set the color, where `earlier` owns the size in this version.
+async fn managers_after_a_write(resource: &Resource, version: &str, size: u64) -> Vec<String> {
+    let (old, mut new) = (widget("earlier", version, 1, "red"), widget("earlier", version, size, "blue"));
+    record_change(resource, &WRITER, &old, &mut new, Given::Object).await.unwrap();
     let entries = new.at(&["metadata", "managedFields"]).unwrap().as_array().unwrap().clone();
     let mut managers: Vec<String> = entries.iter().map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect();
     managers.sort();
@@ -56,14 +43,43 @@ async fn managers_after_a_write(converter: Arc<dyn Converter>, version: &str, si
 
 #[tokio::test]
 async fn a_conversion_that_fails_costs_no_manager_its_fields() {
-    for converter in [Arc::new(RenameVersion) as Arc<dyn Converter>, Arc::new(Down)] {
-        assert_eq!(managers_after_a_write(converter, "example.com/v2", 1).await, ["earlier", "writer"]);
+    for resource in [widgets(RenameVersion), widgets(Down)] {
+        assert_eq!(managers_after_a_write(&resource, "example.com/v2", 1).await, ["earlier", "writer"]);
     }
 }
 
 #[tokio::test]
 async fn entries_of_versions_that_do_not_exist_and_of_changed_fields_are_dropped() {
-    let rename = || Arc::new(RenameVersion);
-    assert_eq!(managers_after_a_write(rename(), "example.com/v3", 1).await, ["writer"]);
-    assert_eq!(managers_after_a_write(rename(), "example.com/v2", 2).await, ["writer"]);
+    let resource = widgets(RenameVersion);
+    assert_eq!(managers_after_a_write(&resource, "example.com/v3", 1).await, ["writer"]);
+    assert_eq!(managers_after_a_write(&resource, "example.com/v2", 2).await, ["writer"]);
+}
+
+/// An apply of another size.
+fn application(resource: &Resource) -> Application<'_> {
+    let configuration = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "size": 2});
+    Application::new(resource, WRITER, Object::from_value(configuration).unwrap())
+}
+
+#[tokio::test]
+async fn an_apply_fails_if_its_conflicts_are_unknown() {
+    let (live, wanted) = (widget("other", "example.com/v2", 1, "red"), widget("other", "example.com/v2", 2, "red"));
+    let (_, conflicts) = application(&widgets(RenameVersion)).entries(&live, &wanted).await.unwrap();
+    assert_eq!(conflicts.iter().map(|conflict| conflict.manager.as_str()).collect::<Vec<_>>(), ["other"]);
+    let failure = application(&widgets(Down)).entries(&live, &wanted).await.unwrap_err();
+    assert!(failure.to_string().contains("timeout"), "{failure}");
+}
+
+#[tokio::test]
+async fn an_apply_fails_if_the_fields_that_it_applied_before_are_unknown() {
+    let removes_size = |resource| {
+        let configuration = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
+        Application::new(resource, WRITER, Object::from_value(configuration).unwrap())
+    };
+    for (version, expected) in [("example.com/v2", None), ("example.com/v3", Some(json!(1)))] {
+        let merged = removes_size(&widgets(RenameVersion)).merged(&widget("writer", version, 1, "red")).await.unwrap();
+        assert_eq!(merged.get("size"), expected.as_ref(), "{version}");
+    }
+    let failed = removes_size(&widgets(Down)).merged(&widget("writer", "example.com/v2", 1, "red")).await;
+    assert!(failed.unwrap_err().to_string().contains("timeout"));
 }

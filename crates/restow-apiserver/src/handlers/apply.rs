@@ -49,7 +49,7 @@ struct AppliedObject<'a> {
 impl DesiredObject for AppliedObject<'_> {
     async fn replace(&self, live: &Object) -> Result<(Object, Given), ApiError> {
         update::check_preconditions(self.call, &self.application.configuration, live)?;
-        let merged = self.application.merged(live).await;
+        let merged = self.application.merged(live).await?;
         let object = body::normalized(self.call, merged.into_value())?;
         let (entries, conflicts) = self.application.entries(live, &object).await?;
         if !conflicts.is_empty() && !self.force {

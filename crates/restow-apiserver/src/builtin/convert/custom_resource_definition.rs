@@ -23,11 +23,8 @@ pub(super) fn convert(object: &mut Object, source: &str, target: &str) -> Result
     Ok(())
 }
 
-/// The schemas of a CRD in any version, in a fixed order; none of any other object. All versions have the same type of schema.
+/// The schemas of a CRD in any version, in a fixed order. All versions have the same type of schema.
 pub(super) fn schemas(object: &mut Object) -> Vec<&mut Value> {
-    if object.kind() != "CustomResourceDefinition" {
-        return Vec::new();
-    }
     let Some(spec) = object.fields_mut().get_mut("spec").and_then(Value::as_object_mut) else { return Vec::new() };
     let (mut first, mut versions) = (None, None);
     for (name, value) in spec {

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 fn convert(value: &Value, target: &str) -> Value {
     let group = value["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group);
-    let reshape = reshape(group, value["kind"].as_str().unwrap()).unwrap();
+    let kind = value["kind"].as_str().unwrap();
+    let reshaping = Reshaping { reshape: reshape(group, kind).unwrap(), same_parts: same_parts(group, kind) };
     let object = Object::from_value(value.clone()).unwrap();
-    reshaped(reshape, object, target).unwrap().into_value()
+    reshaped(reshaping, object, target).unwrap().into_value()
 }
 
 /// Normalizes an object by its type.
