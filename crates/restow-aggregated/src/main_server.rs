@@ -40,6 +40,8 @@ pub struct MainServer {
     valid_for: Duration,
     state: watch::Sender<LeaseState>,
     reported: Mutex<BTreeMap<GroupResource, ServerReport>>,
+    /// Held while a report is written, withdrawn or repaired, so that a repair never writes one that was replaced meanwhile.
+    writing: tokio::sync::Mutex<()>,
     own: Weak<MainServer>,
     /// The task that renews the present lease. There is at most one.
     renewal: Mutex<Option<AbortHandle>>,
@@ -82,6 +84,7 @@ impl MainServer {
             valid_for: agreement.lease_duration.mul_f64(0.8),
             state: watch::Sender::new(LeaseState::NotHeld),
             reported: Mutex::default(),
+            writing: tokio::sync::Mutex::default(),
             own: own.clone(),
             renewal: Mutex::default(),
         })
@@ -147,9 +150,12 @@ impl MainServer {
     }
 
     async fn repair_reports(&self, held: &HeldLease) {
-        let all: Vec<(GroupResource, ServerReport)> =
-            self.reported().iter().map(|(resource, report)| (resource.clone(), report.clone())).collect();
-        for (resource, report) in all {
+        let all: Vec<GroupResource> = self.reported().keys().cloned().collect();
+        for resource in all {
+            // Where somebody writes a report, the next round repairs: renewals must not wait for it.
+            let Ok(_writing) = self.writing.try_lock() else { return };
+            // It may have been withdrawn, or replaced by another one, meanwhile.
+            let Some(report) = self.reported().get(&resource).cloned() else { continue };
             match reports::report(&self.client, held, &resource, &report, Earlier::Reported).await {
                 Ok(reports::ReportOutcome::Written) => tracing::warn!(
                     %resource,
@@ -159,13 +165,6 @@ impl MainServer {
                 Err(error) => {
                     tracing::warn!(%resource, error, "a report at the main API server could not be checked")
                 }
-            }
-            // It may have been withdrawn meanwhile, and must not be restored.
-            if !self.reported().contains_key(&resource)
-                && let Err(error) =
-                    reports::withdraw(&self.client, Standing::Holds(held), &resource, &self.identity.id).await
-            {
-                tracing::warn!(%resource, error, "a report at the main API server could not be withdrawn again");
             }
         }
     }
@@ -187,6 +186,7 @@ impl Upstream for MainServer {
     }
 
     async fn report(&self, resource: &GroupResource, report: &ServerReport) -> Result<(), String> {
+        let _writing = self.writing.lock().await;
         let held = self.held()?;
         let earlier = if self.reported().contains_key(resource) { Earlier::Reported } else { Earlier::None };
         reports::report(&self.client, &held, resource, report, earlier).await?;
@@ -195,11 +195,13 @@ impl Upstream for MainServer {
     }
 
     async fn withdraw(&self, resource: &GroupResource) -> Result<(), String> {
+        let _writing = self.writing.lock().await;
         self.reported().remove(resource);
         reports::withdraw(&self.client, Standing::Holds(&self.held()?), resource, &self.identity.id).await
     }
 
     async fn withdraw_everything(&self) -> Result<(), String> {
+        let _writing = self.writing.lock().await;
         self.reported().clear();
         let id = &self.identity.id;
         match self.held().ok() {

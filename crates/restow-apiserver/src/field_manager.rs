@@ -70,16 +70,22 @@ pub(crate) async fn record_change(
     let mut compared = BTreeMap::new();
     // Several entries may have the same version.
     let versions: BTreeSet<&str> = versions_in(&source).chain([writer.api_version]).collect();
+    let mut converts = true;
     for version in versions {
-        match comparison_in(resource, writer, version, old, object).await {
-            Ok(Some(comparison)) => drop(compared.insert(version.to_string(), comparison)),
-            // Entries of a version that does not exist are dropped.
-            Ok(None) => {}
-            // A conversion webhook that does not answer must not cost a manager its fields: entries stay as they are.
-            Err(error) => {
-                tracing::debug!(%error, version, "managedFields entries of this version are not compared");
-                compared.insert(version.to_string(), Comparison::default());
-            }
+        let comparison = match converts || version == writer.api_version {
+            true => comparison_in(resource, writer, version, old, object).await,
+            false => Ok(Some(Comparison::default())),
+        };
+        // A conversion webhook that does not answer must not cost a manager its fields: entries stay as they are. It is not
+        // waited for again.
+        let comparison = comparison.unwrap_or_else(|error| {
+            tracing::warn!(%error, version, "managedFields entries of other versions are not compared");
+            converts = false;
+            Some(Comparison::default())
+        });
+        // Entries of a version that does not exist are dropped.
+        if let Some(comparison) = comparison {
+            compared.insert(version.to_string(), comparison);
         }
     }
     let untouched = compared.values().all(Comparison::is_empty)

@@ -215,9 +215,9 @@ impl Observation {
             return None;
         };
         let crd = crd.map(crd::view).map(|view| (view.uid, view.generation));
-        // A restart of an aggregated API server does not concern the others. What it stores itself needs no settling time.
+        // A restart of an aggregated API server concerns its own resources only.
         let servers = ApiServers { aggregated: BTreeMap::new(), ..self.servers.clone() };
-        let agreed = SeenAgreement { hash: hash.clone(), crd, servers };
+        let agreed = SeenAgreement { hash: hash.clone(), crd, servers, marks: seen.marks.clone() };
         Some(cluster.agreements().saw(&name, agreed))
     }
 
@@ -302,6 +302,24 @@ pub(crate) fn hash_of(encoding: &str, kind: &str) -> StorageVersionHash {
 }
 
 impl ResourceObservation {
+    /// Whether older writes may still be in flight. Servers that report before they write, under a fence, have none; but one that
+    /// does not report may have been behind the Service of aggregated servers until a moment ago.
+    pub fn has_to_settle(&self) -> bool {
+        self.revision.is_none() || !self.marks.is_empty()
+    }
+
+    /// Which servers exist, if the StorageVersion does not show each change of them.
+    pub(crate) fn servers(&self, of_cluster: &ApiServers) -> Option<String> {
+        match (self.marks.is_empty(), &self.revision) {
+            (true, Some(_)) => None,
+            (true, None) => of_cluster.processes(),
+            (false, _) => {
+                let marks = self.marks.iter().map(|(name, mark)| format!("{name} {mark}"));
+                Some(marks.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
     /// What has changed since `start` that the reports do not show; `None` if nothing has.
     pub fn change_since(&self, start: &ResourceObservation) -> Option<String> {
         let names: BTreeSet<&String> = start.marks.keys().chain(self.marks.keys()).collect();

@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use restow_rules::collect::{CONTROL_PLANE_LABEL, OWN_LEASE_ANNOTATION};
+use restow_rules::collect::{CONTROL_PLANE_LABEL, OWN_LEASE_ANNOTATION, OWN_STORE_LABEL};
 use restow_rules::migrate::aggregation::AggregatedServer;
 use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, RequiredServers};
 use std::path::Path;
@@ -260,6 +260,7 @@ fn aggregated_server(lease: &Lease) -> Option<(String, AggregatedServer)> {
     let server = AggregatedServer {
         control_plane: control_plane(lease).to_owned(),
         is_fenced: lease.annotations().contains_key(OWN_LEASE_ANNOTATION),
+        store: lease.labels().get(OWN_STORE_LABEL).cloned(),
         process: format!("{} {holder}", lease.uid().unwrap_or_default()),
     };
     (!is_of_api_server(lease)).then(|| (lease.name_any(), server))
@@ -317,13 +318,16 @@ mod tests {
             assert!(is_of_api_server(&lease) && aggregated_server(&lease).is_none());
         }
         let own_lease = json!({"restow.dev/own-lease-uid": "1"});
-        for (labels, annotations, is_fenced) in [
-            (json!({identity: "kube-apiserver", "restow.dev/control-plane": "garden"}), own_lease, true),
-            (json!({identity: "garden"}), json!({}), false),
-        ] {
+        let named = json!({
+            identity: "kube-apiserver", "restow.dev/control-plane": "garden", "restow.dev/own-store": "s",
+        });
+        for (labels, annotations, is_fenced, store) in
+            [(named, own_lease, true, Some("s".to_owned())), (json!({identity: "garden"}), json!({}), false, None)]
+        {
             let lease = lease(labels, annotations);
             assert!(!is_of_api_server(&lease));
-            let expected = AggregatedServer { control_plane: "garden".into(), is_fenced, process: "7 a_1".into() };
+            let (control_plane, process) = ("garden".into(), "7 a_1".into());
+            let expected = AggregatedServer { control_plane, is_fenced, store, process };
             assert_eq!(aggregated_server(&lease), Some(("a".into(), expected)));
         }
     }

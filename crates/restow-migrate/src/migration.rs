@@ -291,16 +291,16 @@ fn run_options(start: &Start, options: &MigrationOptions, generation: i64) -> (S
         ManagedFieldsPolicy::Leave => None,
     };
     let target = &start.target;
-    let verified =
-        options.settled.as_ref().filter(|settled| settled.holds_for(target, generation)).map(EarlierAttempt::verified);
+    // Behind a Service another server may have come and gone since, which no StorageVersion shows.
+    let settled = options.settled.as_ref().filter(|_| start.seen.marks.is_empty());
+    let verified = settled.filter(|settled| settled.holds_for(target, generation)).map(EarlierAttempt::verified);
     let mut other_versions = crd.map(crd::served_versions).unwrap_or_default();
     let resource = match other_versions.first() {
         Some(version) => start.seen.resource.in_version(version),
         None => start.seen.resource.clone(),
     };
     other_versions.retain(|version| version != resource.resource.version());
-    // Servers that report before they write, under a fence, have no older writes in flight.
-    let settles_at = target.revision.is_none().then(|| start.agreed_since + options.settling_time);
+    let settles_at = start.seen.has_to_settle().then(|| start.agreed_since + options.settling_time);
     (resource, RunOptions { owners, verified, other_versions, settles_at, ..options.run.clone() })
 }
 

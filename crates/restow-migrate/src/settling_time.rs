@@ -26,6 +26,8 @@ pub struct SeenAgreement {
     pub crd: Option<(String, i64)>,
     /// The servers.
     pub servers: ApiServers,
+    /// What changes with the aggregated API servers that serve it.
+    pub marks: BTreeMap<String, String>,
 }
 
 /// Since when servers agree, by resource.
@@ -60,7 +62,8 @@ mod tests {
 
     fn agreed(hash: &str, generation: i64) -> SeenAgreement {
         let crd = Some(("uid".to_owned(), generation));
-        SeenAgreement { hash: StorageVersionHash::new(hash), crd, servers: ApiServers::default() }
+        let servers = ApiServers::default();
+        SeenAgreement { hash: StorageVersionHash::new(hash), crd, servers, marks: BTreeMap::new() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -88,5 +91,9 @@ mod tests {
         wait().await;
         let fifth = agreements.saw(&resource, agreed("v3", 4));
         assert_eq!(fifth, Instant::now(), "a server has left, and may still end what it began");
+        wait().await;
+        let marks = BTreeMap::from([("EndpointSlice n/s".to_owned(), "2".to_owned())]);
+        let sixth = agreements.saw(&resource, SeenAgreement { marks, ..agreed("v3", 4) });
+        assert_eq!(sixth, Instant::now(), "so may a server behind a Service");
     }
 }

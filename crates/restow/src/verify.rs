@@ -8,6 +8,7 @@ mod through_api;
 use crate::cluster_args::ClusterArgs;
 use crate::etcd_args::EtcdArgs;
 use crate::output::Output;
+use crate::pace_args::SettlingArgs;
 use anyhow::{bail, ensure};
 use api_state::ApiState;
 use clap::Args;
@@ -22,6 +23,7 @@ use restow_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// How often to check again whether objects that the API shows have been written to the store meanwhile.
 const MAX_CHECKS: usize = 3;
@@ -66,6 +68,8 @@ pub(crate) struct VerifyArgs {
     #[arg(long, conflicts_with = "data_dir")]
     through_api: bool,
     #[command(flatten)]
+    settling: SettlingArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
     /// The output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
@@ -91,7 +95,7 @@ impl VerifyArgs {
             "--through-api needs the names of the resources to verify; with --etcd-endpoints, it verifies those with \
              encrypted values"
         );
-        let found = through_api::verify(&self.cluster.connect().await?, &self.resources).await?;
+        let found = through_api::verify(&self.cluster.connect().await?, &self.resources, self.settling.time()).await?;
         self.output.print(&found, || through_api::table(&found))?;
         Ok(exit_code(found.verdict()))
     }
@@ -137,7 +141,7 @@ impl VerifyArgs {
             let api_state = ApiState { targets: evidence.targets.clone(), ..after };
             (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &api_state, &evidence).await?;
             if self.through_api {
-                evidence.answers = answers(&cluster, &evaluate(&evidence)).await?;
+                evidence.answers = answers(&cluster, &evaluate(&evidence), self.settling.time()).await?;
             }
         }
         Ok(self.proof(evaluate(&evidence), evidence, not_covered))
@@ -227,7 +231,11 @@ async fn compare(store: &dyn Store, cluster: &Cluster) -> anyhow::Result<StoreId
 }
 
 /// The results of rewriting the resources with encrypted values through the API.
-async fn answers(cluster: &Cluster, report: &CensusReport) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
+async fn answers(
+    cluster: &Cluster,
+    report: &CensusReport,
+    settling_time: Duration,
+) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
     let encrypted = report.opaque.iter().filter_map(|values| match &values.because {
         VerdictReason::Encrypted { resource } => resource.clone(),
         _ => None,
@@ -236,7 +244,7 @@ async fn answers(cluster: &Cluster, report: &CensusReport) -> anyhow::Result<BTr
     if names.is_empty() {
         return Ok(BTreeMap::new());
     }
-    Ok(through_api::verify(cluster, &names).await?.answers())
+    Ok(through_api::verify(cluster, &names, settling_time).await?.answers())
 }
 
 /// The resource with this full name, or with this plural name if no other resource has it.

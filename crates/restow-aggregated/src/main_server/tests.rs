@@ -11,9 +11,10 @@ use restow_apiserver::{AgreementConfig, Gates};
 use restow_rules::ServerReport;
 use restow_rules::collect::OwnLease;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 const INTERVAL: Duration = Duration::from_secs(3);
 
@@ -24,6 +25,10 @@ struct Fake {
     reports: AtomicUsize,
     /// Whether the lease that was taken is still there.
     keeps_lease: AtomicBool,
+    /// What the next read of a report waits for.
+    next_read: Mutex<Option<oneshot::Receiver<()>>>,
+    /// The last report.
+    last_report: Mutex<String>,
 }
 
 /// A client of a server that accepts every lease and every report.
@@ -35,6 +40,10 @@ fn fake() -> (kube::Client, Arc<Fake>) {
         async move {
             let (method, is_report) = (request.method().clone(), request.uri().path().contains("storageversions"));
             let body = request.into_body().collect_bytes().await.unwrap();
+            let held = seen.next_read.lock().unwrap().take_if(|_| method == Method::GET && is_report);
+            if let Some(held) = held {
+                held.await.unwrap();
+            }
             let (code, body) = match method {
                 Method::GET if is_report => (200, br#"{"metadata":{"name":"example.com.widgets"}}"#.to_vec()),
                 Method::GET if seen.keeps_lease.load(Ordering::SeqCst) => (200, br#"{"metadata":{}}"#.to_vec()),
@@ -42,6 +51,9 @@ fn fake() -> (kube::Client, Arc<Fake>) {
                 Method::PUT => {
                     let count = if is_report { &seen.reports } else { &seen.renewals };
                     count.fetch_add(1, Ordering::SeqCst);
+                    if is_report {
+                        *seen.last_report.lock().unwrap() = String::from_utf8_lossy(&body).into_owned();
+                    }
                     (200, body.to_vec())
                 }
                 Method::POST => (201, body.to_vec()),
@@ -86,17 +98,43 @@ async fn a_server_that_joins_again_and_again_has_one_renewal_task() {
     assert_eq!(fake.renewals.load(Ordering::SeqCst), 10, "none after it has left");
 }
 
+fn report(version: &str) -> ServerReport {
+    let version: GroupVersion = version.parse().unwrap();
+    ServerReport::new("garden".parse().unwrap(), version.clone(), [version], []).unwrap()
+}
+
 #[tokio::test]
 async fn a_server_whose_lease_was_replaced_does_not_overwrite_the_report_of_the_next_one() {
     let (client, fake) = fake();
     let main = MainServer::new(client, "garden", &config());
     main.join(&own_lease()).await.unwrap();
-    let version: GroupVersion = "example.com/v1".parse().unwrap();
-    let report = ServerReport::new("garden".parse().unwrap(), version.clone(), [version], []).unwrap();
-    let widgets = "widgets.example.com".parse().unwrap();
+    let (widgets, report) = ("widgets.example.com".parse().unwrap(), report("example.com/v1"));
     main.report(&widgets, &report).await.unwrap_err();
     assert_eq!(fake.reports.load(Ordering::SeqCst), 0);
     fake.keeps_lease.store(true, Ordering::SeqCst);
     main.report(&widgets, &report).await.unwrap();
     assert_eq!(fake.reports.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_does_not_undo_a_report_that_was_made_meanwhile() {
+    let (client, fake) = fake();
+    fake.keeps_lease.store(true, Ordering::SeqCst);
+    let main = MainServer::new(client, "garden", &config());
+    main.join(&own_lease()).await.unwrap();
+    let widgets = "widgets.example.com".parse().unwrap();
+    main.report(&widgets, &report("example.com/v1")).await.unwrap();
+    let (go_on, held) = oneshot::channel();
+    *fake.next_read.lock().unwrap() = Some(held);
+    tokio::time::sleep(INTERVAL + INTERVAL / 2).await;
+    assert!(fake.next_read.lock().unwrap().is_none(), "a repair is under way");
+    let newer = report("example.com/v2");
+    let (switched, ()) = tokio::join!(main.report(&widgets, &newer), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        go_on.send(()).unwrap();
+    });
+    switched.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let last = fake.last_report.lock().unwrap().clone();
+    assert!(last.contains("example.com/v2"), "{last}");
 }

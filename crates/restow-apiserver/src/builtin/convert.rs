@@ -49,10 +49,15 @@ type SameParts = fn(&mut Object) -> Vec<&mut Value>;
 
 /// The converter of this kind.
 pub(super) fn converter(group: &str, kind: &str) -> Arc<dyn Converter> {
-    match reshape(group, kind) {
-        Some(reshape) => Arc::new(Reshaping { reshape, same_parts: same_parts(group, kind) }),
+    match reshaping(group, kind) {
+        Some(reshaping) => Arc::new(reshaping),
         None => Arc::new(RenameVersion),
     }
+}
+
+/// How objects of this kind are converted; `None` if their versions differ in nothing but the name.
+fn reshaping(group: &str, kind: &str) -> Option<Reshaping> {
+    Some(Reshaping { reshape: reshape(group, kind)?, same_parts: same_parts(group, kind) })
 }
 
 /// Most of a CRD are its schemas. Parts of other kinds are small.

@@ -72,14 +72,14 @@ async fn an_apply_fails_if_its_conflicts_are_unknown() {
 
 #[tokio::test]
 async fn an_apply_fails_if_the_fields_that_it_applied_before_are_unknown() {
-    let removes_size = |resource| {
+    async fn without_size(resource: &Resource, live: &Object) -> Result<Object, ApiError> {
         let configuration = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
-        Application::new(resource, WRITER, Object::from_value(configuration).unwrap())
-    };
+        Application::new(resource, WRITER, Object::from_value(configuration).unwrap()).merged(live).await
+    }
     for (version, expected) in [("example.com/v2", None), ("example.com/v3", Some(json!(1)))] {
-        let merged = removes_size(&widgets(RenameVersion)).merged(&widget("writer", version, 1, "red")).await.unwrap();
+        let merged = without_size(&widgets(RenameVersion), &widget("writer", version, 1, "red")).await.unwrap();
         assert_eq!(merged.get("size"), expected.as_ref(), "{version}");
     }
-    let failed = removes_size(&widgets(Down)).merged(&widget("writer", "example.com/v2", 1, "red")).await;
+    let failed = without_size(&widgets(Down), &widget("writer", "example.com/v2", 1, "red")).await;
     assert!(failed.unwrap_err().to_string().contains("timeout"));
 }

@@ -22,12 +22,11 @@ pub(super) async fn run(agreement: Arc<Agreement>) {
     loop {
         let joined = tokio::select! {
             biased;
-            joined = agreement.join(takeover, &mut watch) => joined,
+            joined = agreement.join(&mut takeover, &mut watch) => joined,
             () = agreement.left() => return,
         };
         match joined {
             Ok(held_lease) => {
-                takeover = Takeover::Abandoned;
                 pause = Duration::from_millis(20);
                 let joined = Moment::now();
                 agreement.keep_lease(&held_lease).await;
@@ -59,10 +58,11 @@ pub(super) async fn run(agreement: Arc<Agreement>) {
 }
 
 impl Agreement {
-    /// Takes the lease and reports everything.
-    async fn join(&self, takeover: Takeover, watch: &mut LeaseWatch) -> Result<HeldLease, AgreementError> {
+    /// Takes the lease and reports everything. Once it has had a lease, another process that has it now may be its successor.
+    async fn join(&self, takeover: &mut Takeover, watch: &mut LeaseWatch) -> Result<HeldLease, AgreementError> {
         let _guard = self.report_lock.lock().await;
-        let held_lease = self.take_lease(takeover, watch).await?;
+        let held_lease = self.take_lease(*takeover, watch).await?;
+        *takeover = Takeover::Abandoned;
         // Reporting everything can take longer than the lease duration.
         tokio::select! {
             biased;
@@ -104,7 +104,7 @@ impl Agreement {
     pub(super) async fn withdraw_previous_registration(&self) -> Result<(), AgreementError> {
         let key = super::keys::lease_key(self.config.identity.as_str())?;
         self.store.txn(Txn::new().delete(&key)).await?;
-        self.delete_ended_upstream_leases().await?;
+        self.delete_earlier_upstream_lease().await?;
         self.registrar(&HeldLease::none(key)).withdraw_everything().await
     }
 

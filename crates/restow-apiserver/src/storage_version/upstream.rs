@@ -63,7 +63,7 @@ pub(super) async fn run(agreement: Arc<Agreement>) {
         if matches!(agreement.state(), RegistrationState::Left) {
             return;
         }
-        if let Err(error) = agreement.delete_ended_upstream_leases().await {
+        if let Err(error) = agreement.sweep_upstream_leases().await {
             tracing::warn!(
                 reason = error.chain(),
                 "identity leases of servers that are gone could not be deleted at the main API server; trying again"
@@ -73,29 +73,46 @@ pub(super) async fn run(agreement: Arc<Agreement>) {
 }
 
 impl Agreement {
-    /// Deletes the leases at the main API server whose servers cannot write any more, because the lease in the own store is gone.
-    pub(super) async fn delete_ended_upstream_leases(&self) -> Result<(), AgreementError> {
+    /// Deletes the leases at the main API server whose servers cannot write any more. One that cannot be deleted holds up no
+    /// other.
+    async fn sweep_upstream_leases(&self) -> Result<(), AgreementError> {
         let Some(upstream) = &self.config.upstream else { return Ok(()) };
-        // A lease there is younger than the one that it names in the own store, so it has to be read first.
-        let main = upstream.leases(&self.store_id().await?).await.map_err(AgreementError::Upstream)?;
-        let own = Leases::read(self.store.as_ref()).await?.own_leases();
-        for lease in ended(main, &own) {
+        let mut outcome = Ok(());
+        for lease in self.ended_upstream_leases(upstream.as_ref()).await? {
             if lease.id != self.config.identity.as_str() {
                 tracing::warn!(
                     identity = lease.id,
                     "an API server that shared this store is gone; its identity lease at the main API server is deleted"
                 );
             }
-            upstream.delete_lease(&lease).await.map_err(AgreementError::Upstream)?;
+            outcome = upstream.delete_lease(&lease).await.map_err(AgreementError::Upstream).and(outcome);
+        }
+        outcome
+    }
+
+    /// Deletes the leases of earlier processes of this server at the main API server, unless a write of them may still be committed.
+    /// Those of other servers are left to the sweep: nobody has to wait for them.
+    pub(super) async fn delete_earlier_upstream_lease(&self) -> Result<(), AgreementError> {
+        let Some(upstream) = &self.config.upstream else { return Ok(()) };
+        let ended = self.ended_upstream_leases(upstream.as_ref()).await?;
+        for lease in ended.iter().filter(|lease| lease.id == self.config.identity.as_str()) {
+            upstream.delete_lease(lease).await.map_err(AgreementError::Upstream)?;
         }
         Ok(())
     }
 
+    /// The leases at the main API server whose servers cannot write any more, because the lease in the own store is gone.
+    async fn ended_upstream_leases(&self, upstream: &dyn Upstream) -> Result<Vec<MainLease>, AgreementError> {
+        // A lease there is younger than the one that it names in the own store, so it has to be read first.
+        let main = upstream.leases(&self.store_id().await?).await.map_err(AgreementError::Upstream)?;
+        Ok(ended(main, &Leases::read(self.store.as_ref()).await?.own_leases()))
+    }
+
     /// Joins at the main API server, if there is one, under a lease in the own store with this uid. The lease of an earlier process
-    /// goes first, as that of any server that is gone.
+    /// goes first.
     pub(super) async fn join_upstream(&self, uid: &str) -> Result<(), AgreementError> {
         let Some(upstream) = &self.config.upstream else { return Ok(()) };
-        self.delete_ended_upstream_leases().await?;
+        self.delete_earlier_upstream_lease().await?;
         let own_lease = OwnLease { uid: uid.to_owned(), store: self.store_id().await? };
         upstream.join(&own_lease).await.map_err(AgreementError::Upstream)
     }

@@ -79,6 +79,19 @@ pub(crate) async fn start_as(
     gates: &str,
     adjust: impl FnOnce(&mut ServerConfig),
 ) -> Arc<ApiServer> {
+    let server = begin_to_start(store, id, resources, gates, adjust).await;
+    server.ready().await.unwrap();
+    server
+}
+
+/// Starts a server that may not become ready.
+pub(crate) async fn begin_to_start(
+    store: &Arc<dyn Store>,
+    id: &str,
+    resources: Vec<Resource>,
+    gates: &str,
+    adjust: impl FnOnce(&mut ServerConfig),
+) -> Arc<ApiServer> {
     let gates: Gates = gates.parse().unwrap();
     let authenticators = Authenticators {
         token_file: None,
@@ -103,9 +116,7 @@ pub(crate) async fn start_as(
         },
     };
     adjust(&mut config);
-    let server = ApiServer::new(config).await.unwrap();
-    server.ready().await.unwrap();
-    server
+    ApiServer::new(config).await.unwrap()
 }
 
 pub(crate) fn store() -> Arc<dyn Store> {

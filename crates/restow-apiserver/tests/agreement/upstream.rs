@@ -26,6 +26,8 @@ struct Main {
     is_down: AtomicBool,
     /// How many times a server released its lease.
     released: AtomicUsize,
+    /// The server whose lease it refuses to delete.
+    keeps: Mutex<Option<&'static str>>,
 }
 
 /// The lease at the main server of a server with this one in its own store.
@@ -62,6 +64,9 @@ impl Upstream for Main {
     }
 
     async fn delete_lease(&self, lease: &MainLease) -> Result<(), String> {
+        if *self.keeps.lock().unwrap() == Some(lease.id.as_str()) {
+            return Err("an admission webhook refuses".into());
+        }
         self.leases.lock().unwrap().retain(|other| other != lease);
         Ok(())
     }
@@ -145,6 +150,42 @@ async fn a_lease_upstream_is_deleted_when_the_lease_in_the_own_store_is_gone() {
     let own = main.leases.lock().unwrap().clone();
     main.leases.lock().unwrap().push(lease("b", "a lease that is gone"));
     eventually("the lease of b upstream is deleted", || async { *main.leases.lock().unwrap() == own }).await;
+}
+
+#[tokio::test]
+async fn a_lease_upstream_that_cannot_be_deleted_holds_up_no_other_server() {
+    let (store, main) = (store(), Arc::new(Main::default()));
+    *main.keeps.lock().unwrap() = Some("b");
+    main.leases.lock().unwrap().extend(["b", "c"].map(|id| lease(id, "a lease that is gone")));
+    let server = start_with_upstream(&store, "a", "", main.clone()).await;
+    write_slice(&server, "s").await.unwrap();
+    let ids = || main.leases.lock().unwrap().iter().map(|lease| lease.id.clone()).collect::<Vec<_>>();
+    eventually("the lease of c upstream is deleted", || async { ids() == ["b", "a"] }).await;
+}
+
+#[tokio::test]
+async fn a_process_that_could_not_join_upstream_leaves_the_lease_of_its_successor_alone() {
+    let (store, main) = (store(), Arc::new(Main::default()));
+    main.is_down.store(true, Ordering::SeqCst);
+    let upstream = main.clone();
+    let server = begin_to_start(&store, "a", builtins("1.37"), "", |config| {
+        config.agreement.upstream = Some(upstream);
+    })
+    .await;
+    eventually("it has taken a lease in its own store", || async {
+        crate::fixture::lease(&store, "a").await.is_some()
+    })
+    .await;
+    come_back(&store, "a", "kube-apiserver").await;
+    main.is_down.store(false, Ordering::SeqCst);
+    let (maps, map) = ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"generateName": "m-"}}));
+    eventually("it says that another process has its identity", || async {
+        let (code, answer) = request(&server, "POST", maps, Some(&map)).await;
+        code == 503 && answer["message"].as_str().is_some_and(|message| message.contains("identity"))
+    })
+    .await;
+    let held = crate::fixture::lease(&store, "a").await.unwrap();
+    assert!(String::from_utf8_lossy(&held.value).contains("\"holderIdentity\":\"h\""), "its successor has the lease");
 }
 
 #[tokio::test]

@@ -135,15 +135,20 @@ async fn slices_of(cluster: &Cluster, service: &str) -> Result<Result<Vec<Endpoi
 /// What changes on a slice when a server is added or removed, by its name.
 fn mark(slice: &EndpointSlice) -> (String, String) {
     let namespace = slice.namespace().unwrap_or_default();
-    (format!("EndpointSlice {namespace}/{}", slice.name_any()), generation(slice))
+    let uid = slice.uid().unwrap_or_default();
+    (format!("EndpointSlice {namespace}/{}", slice.name_any()), format!("{uid} {}", generation(slice)))
 }
 
 /// The servers in a slice. One that is not ready, or that shuts down, counts too: it may still write. A Pod with an IPv4 and an
-/// IPv6 address is in two slices, and one server.
+/// IPv6 address is in two slices, and one server. Anything else, such as a Node, may run several.
 fn servers_of(slice: &EndpointSlice) -> Vec<String> {
     let ports: Vec<String> = slice.ports.iter().flatten().filter_map(|port| Some(port.port?.to_string())).collect();
     let ports = ports.join(",");
-    let servers = |endpoint: &Endpoint| match endpoint.target_ref.as_ref().and_then(|target| target.uid.as_ref()) {
+    let pod = |endpoint: &Endpoint| {
+        let target = endpoint.target_ref.as_ref().filter(|target| target.kind.as_deref() == Some("Pod"))?;
+        target.uid.clone()
+    };
+    let servers = |endpoint: &Endpoint| match pod(endpoint) {
         Some(uid) => vec![format!("uid {uid}")],
         None => endpoint.addresses.iter().map(|address| format!("{address} port {ports}")).collect(),
     };
@@ -165,11 +170,16 @@ mod tests {
         };
         let pod =
             |address: &str| json!({"addresses": [address], "targetRef": {"kind": "Pod", "name": "p", "uid": "7"}});
+        let on_node = |address: &str| json!({"addresses": [address], "targetRef": {"kind": "Node", "uid": "8"}});
         let both = [
             slice("IPv4", json!([pod("10.0.0.1"), {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}])),
+            slice("IPv4", json!([on_node("10.0.0.3"), on_node("10.0.0.4")])),
             slice("IPv6", json!([pod("fd00::1")])),
         ];
         let servers: BTreeSet<String> = both.iter().flat_map(servers_of).collect();
-        assert_eq!(servers, ["10.0.0.2 port 443", "uid 7"].map(str::to_owned).into());
+        assert_eq!(
+            servers,
+            ["10.0.0.2 port 443", "10.0.0.3 port 443", "10.0.0.4 port 443", "uid 7"].map(str::to_owned).into()
+        );
     }
 }

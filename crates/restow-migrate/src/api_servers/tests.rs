@@ -103,7 +103,8 @@ async fn a_restart_of_an_aggregated_server_does_not_restart_the_settling_time_of
     });
     let cluster = Cluster::from_client(kube::Client::new(service, "default"));
     let since = |process: &str| {
-        let server = AggregatedServer { control_plane: "garden".into(), is_fenced: true, process: process.into() };
+        let server =
+            AggregatedServer { control_plane: "garden".into(), is_fenced: true, store: None, process: process.into() };
         let mut observation = observation(vec![Ok(Some("a"))]);
         observation.servers.aggregated.insert("garden-a".into(), server);
         let seen = observation.resource(&name(), None).unwrap();

@@ -115,11 +115,13 @@ impl ClusterView {
             stored.iter().map(hash).collect::<Vec<StorageVersionHash>>()
         });
         let recorded = recorded.filter(|recorded| !recorded.is_empty());
-        let servers = self.observation.servers.processes().filter(|_| seen.revision.is_none());
+        let servers = seen.servers(&self.observation.servers);
         let continuity = match &storage_state {
             Some(last) if !since.is_unbroken => {
                 Continuity::after_restart(last, seen.revision.as_ref(), servers.as_ref())
             }
+            // No watch shows a server that came and went behind the Service of aggregated servers.
+            Some(last) if !seen.marks.is_empty() => Continuity::after_restart(last, None, servers.as_ref()),
             _ => Continuity::Unbroken,
         };
         TriggerSnapshot {

@@ -2,8 +2,11 @@
 
 use crate::cluster::{State, state};
 use crate::{check_meanwhile, check_meanwhile_in, check_no_agreement, fenced, migrated, run, shared};
+use restow_api::migration::SettledObjects;
+use restow_api::{ResourceVersion, StorageVersionHash};
 use restow_migrate::cluster::Reach;
-use restow_migrate::migration::{Goal, MigrationOptions, MigrationOutcome};
+use restow_migrate::migration::{EarlierAttempt, Goal, MigrationOptions, MigrationOutcome, MigrationTarget};
+use restow_migrate::settling_time::SETTLING_TIME;
 use std::time::Duration;
 
 /// Two aggregated servers behind a Service that report v2, behind a stock API server that does not report.
@@ -25,7 +28,7 @@ async fn resources_of_aggregated_servers_are_proven_if_each_of_them_reports() {
     assert_eq!(migrated(&reported).await, MigrationOutcome::Succeeded);
     assert_eq!(reported.lock().unwrap().old(), 0);
     assert_eq!(reported.lock().unwrap().scrapes, 0, "the processes of the main API servers are irrelevant");
-    assert!(begun.elapsed() < Duration::from_secs(1), "nor is there a settling time");
+    assert!(begun.elapsed() >= SETTLING_TIME, "another server may have been behind the Service before");
     // A lease and a report more than there are endpoints hide nobody.
     let fewer = State { backends: vec!["10.1.0.1"], ..aggregated() };
     assert_eq!(migrated(&shared(fewer)).await, MigrationOutcome::Succeeded);
@@ -46,6 +49,7 @@ async fn resources_of_aggregated_servers_are_not_proven_if_one_of_them_may_write
             "garden-b example.com/v1",
         ),
         (State { shown: Some("v1"), ..aggregated() }, "in its discovery"),
+        (State { apart: vec!["garden-b"], ..aggregated() }, "do not all store it in the same place"),
     ] {
         let doubtful = shared(doubtful);
         let outcome = migrated(&doubtful).await;
@@ -73,6 +77,21 @@ async fn a_change_of_the_aggregated_servers_during_a_migration_prevents_proof() 
         // The APIService is registered meanwhile.
         let register = |state: &mut State| state.services = vec!["widget-servers"];
         check_meanwhile(listing, register, "NotManaged").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_attempt_has_verified_is_not_taken_over_from_aggregated_servers() {
+    // Behind a Service there may have been another server meanwhile, and no report has changed.
+    for (cluster, old) in [(fenced(), 30), (aggregated(), 0)] {
+        let revision = Some(ResourceVersion::new(cluster.reports_revision.to_string()));
+        let hash = StorageVersionHash::new(restow_api::storage_version_hash("example.com", "v2", "Widget"));
+        let objects = SettledObjects { resource_version: "999999".to_owned(), definition_generation: 1 };
+        let settled = EarlierAttempt::new(MigrationTarget { hash, revision }, objects, &[]);
+        let cluster = shared(cluster);
+        let options = MigrationOptions { settled, ..MigrationOptions::default() };
+        assert_eq!(run(&cluster, Reach::EachServer, options).await.outcome, MigrationOutcome::Succeeded);
+        assert_eq!(cluster.lock().unwrap().old(), old);
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) aggregated: BTreeMap<&'static str, String>,
     /// Whether these leases name the lease in the server's own store.
     pub(crate) name_own_leases: bool,
+    /// The servers that have a store of their own, which others do not share.
+    pub(crate) apart: Vec<&'static str>,
     /// How often the reports were written.
     pub(crate) reports_revision: u64,
     /// Paths that may not be read.
@@ -96,6 +98,7 @@ pub(crate) fn state() -> State {
         backends_generation: 1,
         aggregated: BTreeMap::new(),
         name_own_leases: true,
+        apart: Vec::new(),
         reports_revision: 7,
         forbidden: Vec::new(),
         unserved: Vec::new(),
@@ -225,6 +228,8 @@ impl State {
         let identity = |mut labels: Value, annotations: Value| {
             labels["apiserver.kubernetes.io/identity"] = json!("kube-apiserver");
             move |(name, holder): (&&str, &String)| {
+                let mut labels = labels.clone();
+                labels["restow.dev/own-store"] = json!(if self.apart.contains(name) { name } else { "shared" });
                 json!({"metadata": {"name": name, "uid": name, "labels": labels, "annotations": annotations},
                        "spec": {"holderIdentity": holder}})
             }

@@ -34,6 +34,8 @@ pub struct AggregatedServer {
     pub control_plane: String,
     /// Whether it writes only while the lease exists.
     pub is_fenced: bool,
+    /// The id of the store that it writes to; `None` if the lease does not name it.
+    pub store: Option<String>,
     /// Which process of it: the uid and the holder of the lease.
     pub process: String,
 }
@@ -89,6 +91,7 @@ impl AggregatedGroup {
         let mut said = entries.to_vec();
         said.extend(without_fence(servers, entries).map(doubt));
         said.extend(without_report(servers, entries).map(doubt));
+        said.extend(several_stores(servers, entries).map(|words| doubt((THEY.to_owned(), words))));
         if let Err(why) = &servers.identities {
             let words = format!("serve it, and the identity leases in \"kube-system\" cannot be read: {why}");
             said.push(doubt((THEY.to_owned(), words)));
@@ -155,6 +158,24 @@ fn without_report(servers: &ApiServers, entries: &[ServerVersion]) -> impl Itera
     silent.map(|(name, _)| (name.clone(), "holds an identity lease and does not report".to_owned()))
 }
 
+/// Why the servers that report may have different objects; `None` if all of them have one store. Each request reaches any of
+/// them, so that a pass would see objects of one store and rewrite those of another.
+fn several_stores(servers: &ApiServers, entries: &[ServerVersion]) -> Option<String> {
+    let mut stores: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (id, _, _) in entries {
+        let store = servers.aggregated.get(id).and_then(|server| server.store.as_deref());
+        stores.entry(store.unwrap_or("an unknown store")).or_default().push(id);
+    }
+    let described = || stores.iter().map(|(store, ids)| format!("{} in {store}", ids.join(", "))).collect::<Vec<_>>();
+    let is_one = entries.len() < 2 || (stores.len() == 1 && !stores.contains_key("an unknown store"));
+    (!is_one).then(|| {
+        format!(
+            "serve it, and do not all store it in the same place, while a request reaches any of them ({})",
+            described().join("; ")
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +189,12 @@ mod tests {
     }
 
     fn server(control_plane: &str) -> AggregatedServer {
-        AggregatedServer { control_plane: control_plane.to_owned(), is_fenced: true, process: "1".to_owned() }
+        AggregatedServer {
+            control_plane: control_plane.to_owned(),
+            is_fenced: true,
+            store: Some("store-1".to_owned()),
+            process: "1".to_owned(),
+        }
     }
 
     fn servers(aggregated: &[(&str, AggregatedServer)]) -> ApiServers {
@@ -229,6 +255,24 @@ mod tests {
             &["a", "b"],
             Some("leases in \"kube-system\" cannot be read: forbidden"),
         );
+    }
+
+    #[test]
+    fn servers_behind_one_service_have_to_share_a_store() {
+        let on = |store: Option<&str>| AggregatedServer { store: store.map(str::to_owned), ..server("garden") };
+        for (stores, doubt) in [
+            ([Some("x"), Some("x")], None),
+            (
+                [Some("x"), Some("y")],
+                Some("do not all store it in the same place, while a request reaches any of them (a in x; b in y)"),
+            ),
+            ([Some("x"), None], Some("b in")),
+            ([None, None], Some("a, b in an unknown store")),
+        ] {
+            let both = servers(&[("a", on(stores[0])), ("b", on(stores[1]))]);
+            check(&group(&["1", "2"]), &both, &["a", "b"], doubt);
+        }
+        check(&group(&["1"]), &servers(&[("a", on(None))]), &["a"], None);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct ObservedVersions {
     pub agreement: EncodingAgreement,
     /// The revision of the StorageVersion that shows it; `None` if the versions come from discovery.
     pub revision: Option<ResourceVersion>,
-    /// Which servers exist, each as it was started; `None` if that is unknown, or if they report.
+    /// Which servers exist, each as it was started; `None` if that is unknown, or if their reports show every change.
     pub servers: Option<String>,
     /// Every version that any of them was seen to encode since the last reconcile, including those that are not current any
     /// more.
@@ -142,19 +142,17 @@ impl ObservedVersions {
 
 impl Continuity {
     /// What a restarted controller can conclude: if the StorageVersion still has the revision of the last reconcile,
-    /// nothing was missed. Without a revision, the same servers, if none was restarted, encode what they encoded then. Only
-    /// if the servers are unknown, the heartbeat decides, which is the time of another machine.
+    /// nothing was missed. Without a revision, the same servers, if none was restarted, encode what they encoded then. Of
+    /// aggregated servers both has to be the same: one that does not report changes no StorageVersion. Only if the servers are
+    /// unknown, the heartbeat decides, which is the time of another machine.
     pub fn after_restart(
         last_pass: &StorageStateStatus,
         revision: Option<&ResourceVersion>,
         servers: Option<&String>,
     ) -> Self {
-        let is_the_same = match (revision, servers) {
-            (Some(_), _) => last_pass.observed_revision.as_ref() == revision,
-            (None, Some(_)) => last_pass.observed_servers.as_ref() == servers,
-            (None, None) => true,
-        };
-        if is_the_same { Continuity::Unbroken } else { Continuity::Broken }
+        let same_revision = revision.is_none() || last_pass.observed_revision.as_ref() == revision;
+        let same_servers = servers.is_none() || last_pass.observed_servers.as_ref() == servers;
+        if same_revision && same_servers { Continuity::Unbroken } else { Continuity::Broken }
     }
 }
 

@@ -439,6 +439,21 @@ fn after_a_restart_the_revision_tells_whether_anything_was_missed() {
 }
 
 #[test]
+fn of_aggregated_servers_the_revision_and_the_servers_tell_whether_anything_was_missed() {
+    let servers = |text: &str| Some(text.to_owned());
+    let last_pass = StorageStateStatus { observed_servers: servers("slice 3"), ..state(&["v1"], "v1@5", 0) };
+    for (revision, now, expected) in [
+        ("5", "slice 3", Continuity::Unbroken),
+        ("6", "slice 3", Continuity::Broken),
+        ("5", "slice 5", Continuity::Broken),
+    ] {
+        let revision = ResourceVersion::new(revision);
+        let found = Continuity::after_restart(&last_pass, Some(&revision), servers(now).as_ref());
+        assert_eq!(found, expected, "{revision} {now}");
+    }
+}
+
+#[test]
 fn without_a_revision_the_servers_tell_whether_anything_was_missed_whatever_the_clocks_say() {
     let servers = |text: &str| Some(text.to_owned());
     let last_pass = StorageStateStatus { observed_servers: servers("a_1, b_1"), ..state(&["v1"], "v1", 0) };

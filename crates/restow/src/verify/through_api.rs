@@ -16,11 +16,11 @@ use restow_migrate::cluster_status::{ResourceStatus, read_cluster_status};
 use restow_migrate::crd;
 use restow_migrate::processes::identify;
 use restow_migrate::runner::{self, Progress, RunControl, RunOptions, RunOutcome};
-use restow_migrate::settling_time::SETTLING_TIME;
 use restow_rules::census::{ApiAnswer, CensusVerdict};
 use restow_rules::migrate::pacer::PacerLimits;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// How many objects are in flight, which is also how many may be rewritten before it is noticed.
@@ -70,19 +70,27 @@ impl ThroughApi {
 }
 
 /// Verifies these resources, one after the other.
-pub(super) async fn verify(cluster: &Cluster, wanted: &[String]) -> anyhow::Result<ThroughApi> {
+pub(super) async fn verify(
+    cluster: &Cluster,
+    wanted: &[String],
+    settling_time: Duration,
+) -> anyhow::Result<ThroughApi> {
     let status = read_cluster_status(cluster).await.context("cannot query the storage versions of the API servers")?;
     let mut resources = Vec::new();
     for name in wanted {
         let name = find_resource(name, status.resources.iter().map(|resource| resource.resource.as_str()))?;
         let Some(resource) = status.resources.iter().find(|resource| resource.resource == name) else { continue };
-        let finding = verify_resource(cluster, resource).await;
+        let finding = verify_resource(cluster, resource, settling_time).await;
         resources.push(finding.with_context(|| format!("cannot verify {}", resource.resource))?);
     }
     Ok(ThroughApi { resources })
 }
 
-async fn verify_resource(cluster: &Cluster, resource: &ResourceStatus) -> anyhow::Result<ResourceFinding> {
+async fn verify_resource(
+    cluster: &Cluster,
+    resource: &ResourceStatus,
+    settling_time: Duration,
+) -> anyhow::Result<ResourceFinding> {
     let name: GroupResource = resource.resource.parse()?;
     let unknown = |words: String| ResourceFinding {
         resource: resource.resource.clone(),
@@ -120,8 +128,7 @@ async fn verify_resource(cluster: &Cluster, resource: &ResourceStatus) -> anyhow
         std::future::pending::<()>().await;
     });
     let pacer = PacerLimits { first: AT_ONCE, ceiling: AT_ONCE, ..PacerLimits::default() };
-    // Nor do they need a settling time: they have no older writes in flight.
-    let settles_at = agreed_since.filter(|_| seen.revision.is_none()).map(|since| since + SETTLING_TIME);
+    let settles_at = agreed_since.filter(|_| seen.has_to_settle()).map(|since| since + settling_time);
     let options = RunOptions { pacer, settles_at, ..RunOptions::default() };
     let report = runner::run(&before.instances, &seen.resource, options, control, &progress).await?;
     let after = observe(cluster, Scope::Resources(&[&name])).await?;

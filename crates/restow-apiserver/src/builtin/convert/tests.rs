@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 fn convert(value: &Value, target: &str) -> Value {
     let group = value["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group);
-    let kind = value["kind"].as_str().unwrap();
-    let reshaping = Reshaping { reshape: reshape(group, kind).unwrap(), same_parts: same_parts(group, kind) };
+    let reshaping = reshaping(group, value["kind"].as_str().unwrap()).unwrap();
     let object = Object::from_value(value.clone()).unwrap();
     reshaped(reshaping, object, target).unwrap().into_value()
 }
@@ -271,8 +270,8 @@ fn resource_claims_convert_between_flat_and_nested_devices() {
 fn converting_an_alpha_version_without_a_conversion_fails() {
     let claim = json!({"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "n"}});
-    let reshape = reshape("resource.k8s.io", "ResourceClaim").unwrap();
-    let refused = reshaped(reshape, Object::from_value(claim).unwrap(), "resource.k8s.io/v1").unwrap_err();
+    let reshaping = reshaping("resource.k8s.io", "ResourceClaim").unwrap();
+    let refused = reshaped(reshaping, Object::from_value(claim).unwrap(), "resource.k8s.io/v1").unwrap_err();
     assert!(refused.to_string().contains("n/c to resource.k8s.io/v1 failed: v1alpha2 was replaced"), "{refused}");
 }
 

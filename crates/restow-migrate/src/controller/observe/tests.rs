@@ -190,6 +190,33 @@ fn a_restarted_controller_has_missed_something_if_the_revision_or_the_servers_ar
 }
 
 #[test]
+fn a_server_that_came_and_went_behind_a_service_has_been_missed_though_no_report_changed() {
+    let status = StorageStateStatus {
+        observed_revision: Some(ResourceVersion::new("7")),
+        observed_servers: Some("EndpointSlice n/s 3".to_owned()),
+        ..StorageStateStatus::default()
+    };
+    let view = ClusterView::of_widgets().with_states(&["widgets.example.com"], &status);
+    let widgets = resource("widgets.example.com");
+    for (revision, generation, is_unbroken, expected) in [
+        ("7", "3", true, Continuity::Unbroken),
+        ("8", "3", true, Continuity::Unbroken),
+        ("7", "5", true, Continuity::Broken),
+        ("7", "3", false, Continuity::Unbroken),
+        ("8", "3", false, Continuity::Broken),
+        ("7", "5", false, Continuity::Broken),
+    ] {
+        let marks = BTreeMap::from([("EndpointSlice n/s".to_owned(), generation.to_owned())]);
+        let seen = view.observation.resource(&widgets, None).unwrap();
+        let seen = ResourceObservation { revision: Some(ResourceVersion::new(revision)), marks, ..seen };
+        let policy = TriggerPolicy::for_poll_interval(jiff::SignedDuration::from_mins(10));
+        let snapshot = view.snapshot(&widgets, &seen, since(is_unbroken), policy);
+        assert_eq!(snapshot.observed.continuity, expected, "{revision} {generation} {is_unbroken}");
+        assert_eq!(snapshot.observed.servers, Some(format!("EndpointSlice n/s {generation}")));
+    }
+}
+
+#[test]
 fn a_migration_is_known_by_its_name_uid_annotations_and_conditions() {
     let hash = StorageVersionMigration::TARGET_HASH_ANNOTATION;
     let failed = json!([{"type": "Failed", "status": "True"}]);

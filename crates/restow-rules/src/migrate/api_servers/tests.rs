@@ -175,7 +175,12 @@ fn behind_a_service(addresses: usize) -> ServedBy {
 
 /// Two aggregated servers with leases, of which these report these versions, behind a Service with two addresses.
 fn aggregated(versions: &[&str]) -> ServerEvidence {
-    let server = AggregatedServer { control_plane: "garden".into(), is_fenced: true, process: "1".into() };
+    let server = AggregatedServer {
+        control_plane: "garden".into(),
+        is_fenced: true,
+        store: Some("store-1".into()),
+        process: "1".into(),
+    };
     let main = two_that_show("v2", "v2");
     let leases = ["x", "y"].map(|name| (name.to_owned(), server.clone()));
     ServerEvidence {
@@ -314,7 +319,7 @@ proptest! {
                 fenced: (0..fenced).map(|index| format!("s{index}")).collect(),
                 aggregated: (0..reporters_behind_it).map(|index| {
                     let control_plane = if index < 3 { "garden" } else { "metrics" }.to_owned();
-                    (format!("s{index}"), AggregatedServer { control_plane, is_fenced: index < fenced, process: "1".into() })
+                    (format!("s{index}"), AggregatedServer { control_plane, is_fenced: index < fenced, store: Some("s".into()), process: "1".into() })
                 }).collect(),
                 ..ApiServers::default()
             },
@@ -396,7 +401,10 @@ proptest! {
         });
         let is_counted = addresses > 0 && addresses <= entries.len();
         let is_same = shown.iter().all(|version| entries.iter().all(|(_, _, found)| *found == hash(version)));
-        let expected = is_complete && is_counted && is_same && has_common_version && !without_lease;
+        let reporting = leases.iter().filter(|(_, reports, _)| *reports);
+        let stores: Vec<&Option<String>> = reporting.map(|(server, _, _)| &server.store).collect();
+        let is_one_store = stores.len() < 2 || (stores[0].is_some() && stores.iter().all(|store| *store == stores[0]));
+        let expected = is_complete && is_counted && is_same && is_one_store && has_common_version && !without_lease;
         let finding = evidence.evaluate();
         prop_assert_eq!(matches!(finding.agreement, EncodingAgreement::Agreed(_)), expected, "{:?}", finding);
     }
@@ -405,9 +413,11 @@ proptest! {
 /// An aggregated server, most often of the garden, whose writes are most often fenced.
 fn any_server() -> impl Strategy<Value = AggregatedServer> {
     let control_planes = prop::sample::select(vec!["garden", "garden", "metrics"]);
-    (control_planes, prop::bool::weighted(0.9)).prop_map(|(control_plane, is_fenced)| AggregatedServer {
+    let stores = prop::option::weighted(0.95, prop::sample::select(vec!["x", "x", "x", "x", "y"]));
+    (control_planes, prop::bool::weighted(0.9), stores).prop_map(|(control_plane, is_fenced, store)| AggregatedServer {
         control_plane: control_plane.to_owned(),
         is_fenced,
+        store: store.map(str::to_owned),
         process: "1".to_owned(),
     })
 }
