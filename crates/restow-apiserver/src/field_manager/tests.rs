@@ -65,7 +65,7 @@ fn application(resource: &Resource) -> Application<'_> {
 async fn an_apply_fails_if_its_conflicts_are_unknown() {
     let (live, wanted) = (widget("other", "example.com/v2", 1, "red"), widget("other", "example.com/v2", 2, "red"));
     let (_, conflicts) = application(&widgets(RenameVersion)).entries(&live, &wanted).await.unwrap();
-    assert_eq!(conflicts.iter().map(|conflict| conflict.manager.as_str()).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(conflicts.iter().map(|conflict| conflict.manager.as_str()).collect::<Vec<_>>(), ["\"other\""]);
     let failure = application(&widgets(Down)).entries(&live, &wanted).await.unwrap_err();
     assert!(failure.to_string().contains("timeout"), "{failure}");
 }

@@ -172,18 +172,16 @@ async fn a_process_that_could_not_join_upstream_leaves_the_lease_of_its_successo
         config.agreement.upstream = Some(upstream);
     })
     .await;
-    eventually("it has taken a lease in its own store", || async {
-        crate::fixture::lease(&store, "a").await.is_some()
-    })
-    .await;
-    come_back(&store, "a", "kube-apiserver").await;
-    main.is_down.store(false, Ordering::SeqCst);
     let (maps, map) = ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"generateName": "m-"}}));
-    eventually("it says that another process has its identity", || async {
+    let refuses = async |words: &str| {
         let (code, answer) = request(&server, "POST", maps, Some(&map)).await;
-        code == 503 && answer["message"].as_str().is_some_and(|message| message.contains("identity"))
-    })
-    .await;
+        code == 503 && answer["message"].as_str().is_some_and(|message| message.contains(words))
+    };
+    eventually("it has a lease in its own store, and cannot join", async || refuses("it does not answer").await).await;
+    come_back(&store, "a", "kube-apiserver").await;
+    eventually("it says that another process has its identity", async || refuses("with the identity a").await).await;
+    main.is_down.store(false, Ordering::SeqCst);
+    eventually("it has tried again", async || refuses("with the identity a").await).await;
     let held = crate::fixture::lease(&store, "a").await.unwrap();
     assert!(String::from_utf8_lossy(&held.value).contains("\"holderIdentity\":\"h\""), "its successor has the lease");
 }
