@@ -59,7 +59,7 @@ pub struct ResourceObservation {
 pub enum Scope<'a> {
     /// All.
     All,
-    /// These, and others of their groups. The reports of others are not read.
+    /// These, and others of their groups. The reports of others need not be read.
     Resources(&'a [&'a GroupResource]),
 }
 
@@ -148,24 +148,40 @@ fn about(cluster: &Cluster, failure: RequestError) -> RequestError {
 /// instead.
 async fn reported(cluster: &Cluster, scope: Scope<'_>) -> Result<BTreeMap<String, StorageVersion>, RequestError> {
     let path = format!("/apis/{}/{}", StorageVersion::API_VERSION, StorageVersion::RESOURCE);
-    let items = match scope {
+    let few = match scope {
         Scope::Resources(resources) if resources.len() <= FEW => {
             let paths = resources.iter().map(|resource| format!("{path}/{}", StorageVersion::name_for(resource)));
-            let found = try_join_all(paths.map(|path| read_or_none::<StorageVersion>(cluster, path))).await?;
-            found.into_iter().flatten().collect()
+            allowed(try_join_all(paths.map(|path| read_if_there::<StorageVersion>(cluster, path))).await)?
         }
-        _ => read_or_none::<StorageVersionList>(cluster, path).await?.map_or_else(Vec::new, |list| list.items),
+        _ => None,
+    };
+    let items: Vec<StorageVersion> = match few {
+        Some(few) => few.into_iter().flatten().collect(),
+        // Whoever may not get single ones may be allowed to list them.
+        None => {
+            let list = allowed(read_if_there::<StorageVersionList>(cluster, path).await)?.flatten();
+            list.map_or_else(Vec::new, |list| list.items)
+        }
     };
     Ok(items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect())
 }
 
-/// What is at a path, unless it is not there or reading it is forbidden.
-async fn read_or_none<T: DeserializeOwned>(cluster: &Cluster, path: String) -> Result<Option<T>, RequestError> {
+/// What is at a path, if something is there.
+async fn read_if_there<T: DeserializeOwned>(cluster: &Cluster, path: String) -> Result<Option<T>, RequestError> {
     let request = Request::get(path).body(Vec::new());
     let request = request.map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
     match request_json(cluster.client(), request).await {
         Ok(found) => Ok(Some(found)),
-        Err(failure) if matches!(failure.code, 403 | 404) => Ok(None),
+        Err(failure) if failure.code == 404 => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What was read; `None` if reading it is forbidden.
+fn allowed<T>(read: Result<T, RequestError>) -> Result<Option<T>, RequestError> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if failure.code == 403 => Ok(None),
         Err(failure) => Err(failure),
     }
 }

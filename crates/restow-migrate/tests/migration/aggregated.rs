@@ -29,6 +29,9 @@ async fn resources_of_aggregated_servers_are_proven_if_each_of_them_reports() {
     assert_eq!(reported.lock().unwrap().old(), 0);
     assert_eq!(reported.lock().unwrap().scrapes, 0, "the processes of the main API servers are irrelevant");
     assert!(begun.elapsed() >= SETTLING_TIME, "another server may have been behind the Service before");
+    // Whoever may not get a single report may list them.
+    let only_list = State { forbidden: vec!["storageversions/example.com.widgets"], ..aggregated() };
+    assert_eq!(migrated(&shared(only_list)).await, MigrationOutcome::Succeeded);
     // A lease and a report more than there are endpoints hide nobody.
     let fewer = State { backends: vec!["10.1.0.1"], ..aggregated() };
     assert_eq!(migrated(&shared(fewer)).await, MigrationOutcome::Succeeded);
