@@ -38,8 +38,9 @@ pub(super) async fn observe(context: &Context, request: &ReconcileRequest) -> Re
     let asked_at = Moment::now();
     let resources: Vec<&GroupResource> = request.resources().iter().collect();
     let scope = if request.is_all() { Scope::All } else { Scope::Resources(&resources) };
-    let observation = ask_servers(&context.cluster, scope).await?;
+    // The servers are queried last: what they write after a success is shown then.
     let migrations = migrations(context).await?;
+    let observation = ask_servers(&context.cluster, scope).await?;
     let states = all_objects(&context.states()).await?;
     let states = states.into_iter().filter_map(|state| Some((state.metadata.name.clone()?, state))).collect();
     let crds = match request.is_all() {

@@ -124,8 +124,14 @@ fn is_stale(age: SignedDuration, stale_after: SignedDuration) -> bool {
 ///
 /// After a success everything was in its target version. What was seen since the last reconcile may have been written after
 /// that, so it is added again. Of several successes it is unknown which ended last, so all targets stay.
+///
+/// If the servers report, a success counts only while the StorageVersion is the one that it relied on: before a server writes
+/// another version it reports that, perhaps between the last check of the migration and its success, and the watch may be late.
+/// Therefore the migrations have to be read before the servers are queried.
 fn persisted(snapshot: &TriggerSnapshot, before: &StorageStateStatus) -> Vec<StorageVersionHash> {
+    let revision = &snapshot.observed.revision;
     let news: Vec<StorageVersionHash> = successes(snapshot)
+        .filter(|(migration, _)| revision.is_none() || migration.agreement_revision == *revision)
         .filter(|(migration, _)| !before.applied_migrations.contains(&migration.uid))
         .map(|(_, target)| target.clone())
         .collect();

@@ -208,18 +208,23 @@ fn success_leaves_only_the_version_that_the_migration_was_for() {
 }
 
 #[test]
-fn a_change_between_success_and_its_notice_is_not_lost() {
-    // The migration to v2 ended; before anyone looked, the servers went on to v3.
+fn a_success_counts_only_while_the_agreement_is_the_one_that_it_relied_on() {
+    // The migration to v2 ended; before anyone looked, the servers went on to v3, perhaps before it had ended.
     let done = migration("m", "v2", "9", MigrationState::Succeeded);
     let seen = snapshot(agreed("v3", "14"), Some(state(&["v1", "v2"], "v2@9", 1)), &[done]);
     assert_eq!(
         decide(&seen, at(2)),
         [
             removed("m", RemovalReason::Superseded),
-            TriggerEffect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v3@14", 2))),
+            TriggerEffect::UpdateStorageState(applied("m", state(&["v1", "v2", "v3"], "v3@14", 2))),
             started("v3", "14", 1),
         ]
     );
+    // They went on and came back, and no watch has shown it yet.
+    let back = snapshot(agreed("v2", "16"), Some(state(&["v1", "v2"], "v2@9", 1)), &seen.migrations);
+    let effects = decide(&back, at(2));
+    assert_eq!(effects[1], TriggerEffect::UpdateStorageState(applied("m", state(&["v1", "v2"], "v2@16", 2))));
+    assert_eq!(effects[2..], [started("v2", "16", 1)]);
 }
 
 #[test]
@@ -231,7 +236,7 @@ fn a_version_that_came_and_went_is_remembered() {
         decide(&seen, at(2)),
         [
             removed("m", RemovalReason::Superseded),
-            TriggerEffect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v2@16", 2))),
+            TriggerEffect::UpdateStorageState(applied("m", state(&["v1", "v2", "v3"], "v2@16", 2))),
             started("v2", "16", 1),
         ]
     );
@@ -245,21 +250,26 @@ fn a_success_that_was_counted_does_not_shrink_the_list_again() {
 }
 
 #[test]
-fn of_two_successes_at_once_both_targets_stay() {
+fn of_two_successes_at_once_the_one_for_this_agreement_counts() {
     let done = [("m", "v2", "9"), ("n", "v3", "12")]
         .map(|(uid, target, revision)| migration(uid, target, revision, MigrationState::Succeeded));
     let seen = snapshot(agreed("v3", "12"), Some(state(&["v1", "v2"], "v3@12", 1)), &done);
-    let mut after = state(&["v2", "v3"], "v3@12", 2);
+    let mut after = state(&["v3"], "v3@12", 2);
     after.applied_migrations = vec!["m".into(), "n".into()];
-    assert_eq!(
-        decide(&seen, at(2)),
-        [
-            removed("m", RemovalReason::Superseded),
-            removed("n", RemovalReason::Superseded),
-            TriggerEffect::UpdateStorageState(after),
-            started("v3", "12", 1),
-        ]
-    );
+    assert_eq!(decide(&seen, at(2)), [TriggerEffect::UpdateStorageState(after)]);
+}
+
+#[test]
+fn of_two_successes_at_once_both_targets_stay_if_no_report_tells_them_apart() {
+    let success = |uid, target| KnownMigration {
+        agreement_revision: None,
+        ..migration(uid, target, "", MigrationState::Succeeded)
+    };
+    let polled = ObservedVersions { revision: None, ..agreed("v3", "") };
+    let seen = snapshot(polled, Some(state(&["v1", "v2"], "v3", 1)), &[success("m", "v2"), success("n", "v3")]);
+    let mut after = state(&["v2", "v3"], "v3", 2);
+    after.applied_migrations = vec!["m".into(), "n".into()];
+    assert_eq!(decide(&seen, at(2))[2], TriggerEffect::UpdateStorageState(after));
 }
 
 #[test]
