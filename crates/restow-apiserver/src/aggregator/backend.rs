@@ -146,9 +146,10 @@ impl Backend {
         method: Method,
         path: &str,
         user: &User,
+        headers: HeaderMap,
         body: Option<&Value>,
     ) -> Result<Fetched, BackendError> {
-        let request = request(method, path, user, HeaderMap::new(), body)?;
+        let request = request(method, path, user, headers, body)?;
         within(CALL_TIMEOUT, async { read(self.send(request).await?).await }).await
     }
 
