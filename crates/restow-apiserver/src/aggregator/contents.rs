@@ -9,6 +9,7 @@ use crate::aggregator::api_services::KnownApiService;
 use crate::aggregator::backend::Backend;
 use crate::aggregator::registration::api_service_resource;
 use crate::discovery::aggregation::Freshness;
+use crate::discovery::discovered_resource::DiscoveredResource;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use restow_api::GroupVersion;
@@ -101,14 +102,9 @@ impl Aggregator {
 }
 
 /// The resource, if its objects go with their namespace.
-fn deletable(service: &Arc<KnownApiService>, resource: &Value) -> Option<AggregatedResource> {
-    let verbs: Vec<String> = serde_json::from_value(resource["verbs"].clone()).unwrap_or_default();
-    let has = |verb: &str| verbs.iter().any(|known| known == verb);
-    if resource["scope"] != "Namespaced" || !has("delete") || !has("list") {
-        return None;
-    }
-    let plural = resource["resource"].as_str()?.to_string();
-    Some(AggregatedResource { service: service.clone(), plural })
+fn deletable(service: &Arc<KnownApiService>, resource: &DiscoveredResource) -> Option<AggregatedResource> {
+    let goes_with_it = resource.scope == "Namespaced" && resource.has_verb("delete") && resource.has_verb("list");
+    goes_with_it.then(|| AggregatedResource { service: service.clone(), plural: resource.resource.clone() })
 }
 
 impl AggregatedResource {
