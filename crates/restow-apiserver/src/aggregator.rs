@@ -24,7 +24,7 @@ mod worker;
 
 pub(crate) use api_services::KnownApiService;
 pub(crate) use backend::BackendError;
-pub use config::{AggregatorConfig, RequestHeaderConfig};
+pub use config::{AggregatorConfig, AggregatorConfigError, RequestHeaderConfig};
 pub(crate) use contents::{AggregatedObject, AggregatedResource, AggregatedResources};
 pub(crate) use proxy::{Origin, ProxiedBody, Tunnel, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};

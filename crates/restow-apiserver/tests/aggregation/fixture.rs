@@ -107,6 +107,19 @@ pub(crate) fn store() -> Arc<dyn Store> {
     Arc::new(ModelStore::default())
 }
 
+/// The configuration of a main API server of the built-in resources.
+pub(crate) fn main_config(store: &Arc<dyn Store>, authorities: &Authorities) -> ServerConfig {
+    let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());
+    let address: SocketAddr = "127.0.0.1:6443".parse().unwrap();
+    let mut config = ServerConfig::new(store.clone(), Registry::new(resources), address);
+    config.agreement.identity = AgreementConfig::identity_of(&["main"]);
+    let identity = authorities.proxies.issue("front-proxy-client", &[]);
+    config.aggregator.proxy_client_certificate =
+        Some(ProxyClientCertificate { certificate: identity.certificate, key: identity.key });
+    authorities.trust(&mut config);
+    config
+}
+
 /// A main API server of the built-in resources.
 pub(crate) struct Main {
     pub(crate) server: Arc<ApiServer>,
@@ -118,14 +131,12 @@ impl Main {
     }
 
     pub(crate) async fn start_as(store: &Arc<dyn Store>, authorities: &Authorities, id: &str) -> Self {
-        let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());
-        let address: SocketAddr = "127.0.0.1:6443".parse().unwrap();
-        let mut config = ServerConfig::new(store.clone(), Registry::new(resources), address);
+        let mut config = main_config(store, authorities);
         config.agreement.identity = AgreementConfig::identity_of(&[id]);
-        let identity = authorities.proxies.issue("front-proxy-client", &[]);
-        config.aggregator.proxy_client_certificate =
-            Some(ProxyClientCertificate { certificate: identity.certificate, key: identity.key });
-        authorities.trust(&mut config);
+        Self::of(config).await
+    }
+
+    pub(crate) async fn of(config: ServerConfig) -> Self {
         let server = ApiServer::new(config).await.unwrap();
         server.ready().await.unwrap();
         Main { server }
