@@ -20,14 +20,16 @@ mod priorities;
 mod proxy;
 mod registration;
 mod tls;
+mod tunnel;
 mod worker;
 
 pub(crate) use api_services::KnownApiService;
 pub(crate) use backend::BackendError;
 pub use config::{AggregatorConfig, AggregatorConfigError, RequestHeaderConfig};
 pub(crate) use contents::{AggregatedObject, AggregatedResource, AggregatedResources};
-pub(crate) use proxy::{Origin, ProxiedBody, Tunnel, is_upgrade};
+pub(crate) use proxy::{Origin, ProxiedBody, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};
+pub(crate) use tunnel::Tunnel;
 
 use crate::aggregator::api_service::Condition;
 use crate::aggregator::api_services::{ApiServiceStore, KnownApiServices};

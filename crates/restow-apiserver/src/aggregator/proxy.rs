@@ -3,17 +3,15 @@
 use crate::aggregator::backend::{Backend, BackendError};
 use crate::aggregator::connections::{RequestBody, ResponseBody};
 use crate::aggregator::identity_headers;
+use crate::aggregator::tunnel::Tunnel;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use restow_auth::User;
 use std::error::Error;
 use std::net::IpAddr;
-use tokio::io::copy_bidirectional;
 
 /// What is escaped in a path, as Go does.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -46,20 +44,6 @@ pub(crate) struct Origin<'a> {
 
 /// The body of a response: that of the server, or nothing for a connection that is upgraded.
 pub(crate) type ProxiedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
-
-/// A connection that both sides have upgraded to another protocol.
-pub(crate) struct Tunnel {
-    client: OnUpgrade,
-    server: OnUpgrade,
-}
-
-impl Tunnel {
-    /// Copies in both directions until both sides have closed the connection.
-    pub(crate) async fn run(self) {
-        let Ok((client, server)) = futures::try_join!(self.client, self.server) else { return };
-        let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(server)).await;
-    }
-}
 
 /// Whether a request asks to upgrade its connection to another protocol.
 pub(crate) fn is_upgrade<B>(request: &Request<B>) -> bool {
