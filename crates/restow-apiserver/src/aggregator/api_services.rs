@@ -41,6 +41,11 @@ impl KnownApiService {
         &self.service.version
     }
 
+    /// The stored condition.
+    pub(super) fn condition(&self) -> Option<&Condition> {
+        self.service.condition.as_ref()
+    }
+
     /// The server behind it, if it is available.
     pub(crate) fn available(&self) -> Result<&Arc<Backend>, BackendError> {
         let available = self.backend.as_ref().filter(|_| self.service.is_available());
