@@ -68,18 +68,27 @@ pub(super) fn timeout(target: &RequestTarget, requested: Duration) -> Duration {
     }
 }
 
+/// What a request still counts for while it waits for another server, which may never answer: a lasting one for nothing, as a
+/// watch here, and any other for its own flow only.
+fn while_waiting(permit: Option<InFlightPermit>, deadline: Option<Instant>) -> Option<InFlightPermit> {
+    let mut permit = permit.filter(|_| deadline.is_some())?;
+    permit.release_shared();
+    Some(permit)
+}
+
 /// Passes a request on. Errors are what kube-aggregator responds: plain text.
 pub(super) async fn handle<B>(
     server: &ApiServer,
     proxied: Proxied<'_>,
     mut request: Request<B>,
-    permit: &mut Option<InFlightPermit>,
+    permit: Option<InFlightPermit>,
     record: &RequestRecord,
 ) -> Response<Body>
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let permit = while_waiting(permit, proxied.deadline);
     server.access().remove_request_headers(request.headers_mut());
     let origin = Origin { user: proxied.user, address: proxied.peer.address, audit_id: record.audit_id() };
     let outcome = match proxied.service.available() {
@@ -90,8 +99,6 @@ where
             let answer = tokio::time::timeout(server.limits().request_timeout, upgrade).await;
             answer.unwrap_or(Err(BackendError::Timeout)).map(|(response, tunnel)| {
                 if let Some(tunnel) = tunnel {
-                    // An upgraded connection is idle most of the time, as a watch is.
-                    *permit = None;
                     open(server, tunnel, connection.as_ref());
                 }
                 response
@@ -123,7 +130,7 @@ fn sent_on(
     server: &ApiServer,
     response: Response<ProxiedBody>,
     deadline: Option<Instant>,
-    permit: &mut Option<InFlightPermit>,
+    permit: Option<InFlightPermit>,
 ) -> Response<Body> {
     let ends = response.body().is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let mut response = response.map(|body| {
@@ -134,8 +141,7 @@ fn sent_on(
             None => Body::stream(StreamKind::Watch, chunks.take_until(server.core.stopping())),
         }
     });
-    if let Some(mut permit) = permit.take() {
-        permit.release_shared();
+    if let Some(permit) = permit {
         response.extensions_mut().insert(ResponseGuard::new(permit));
     }
     response

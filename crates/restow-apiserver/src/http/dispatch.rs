@@ -228,7 +228,7 @@ where
             Timeout::Of(time) => Some(Instant::now() + time),
         };
         let proxied = Proxied { service, peer, user: &user, deadline };
-        return Ok(aggregated::handle(server, proxied, request, &mut permit, record).await);
+        return Ok(aggregated::handle(server, proxied, request, permit, record).await);
     }
     let flow = limits::flow(&user, &head.target);
     let response = match head.target {

@@ -1,6 +1,8 @@
 //! What the server behind an APIService sees of a request, and what its client sees of the response.
 
-use crate::fixture::{Authorities, Backend, Listening, Main, admin, connect, json_response, read_head, store};
+use crate::fixture::{
+    Authorities, Backend, Listening, Main, admin, connect, eventually, json_response, main_config, read_head, store,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -175,4 +177,55 @@ async fn a_request_that_was_sent_is_not_sent_again() {
     assert_eq!(main.get("/apis/echo.example/v1/words").await.0, 503);
     assert_eq!(received.load(Ordering::SeqCst), 1);
     drop(backend);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_wait_for_another_server_leave_permits_for_other_users() {
+    let authorities = Authorities::new();
+    let mut config = main_config(&store(), &authorities);
+    config.limits.requests_in_flight = 4;
+    let main = Arc::new(Main::of(config).await);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let counter = waiting.clone();
+    let backend = Backend::answering(&authorities, move |request: Request<Incoming>| {
+        let counter = counter.clone();
+        async move {
+            if request.uri().path() == "/apis/echo.example/v1" {
+                return json_response(200, &json!({"kind": "APIResourceList", "resources": []}));
+            }
+            if request.uri().path().starts_with("/apis/echo.example/v1/namespaces/") {
+                counter.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }
+            json_response(404, &json!({}))
+        }
+    })
+    .await;
+    main.create_service(&[backend.address]).await;
+    main.create_api_service("echo.example", "v1", &authorities.servers.pem).await;
+    main.wait_for_condition(API_SERVICE, "True", "Passed").await;
+    let group = json!({"kind": "Group", "name": "testers", "apiGroup": "rbac.authorization.k8s.io"});
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "testers"},
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"},
+        "subjects": [group],
+    });
+    main.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    let get = |user: &str, path: &'static str| {
+        let (main, user) = (main.clone(), User::named(user).with_group("testers"));
+        let request = Request::get(path).body(Full::default()).unwrap();
+        tokio::spawn(async move { main.send(request, user).await.status().as_u16() })
+    };
+    let (local, word) = ("/api/v1/namespaces", "/apis/echo.example/v1/namespaces/a/words/w");
+    eventually("the binding is known", async || (get("bert", local).await.unwrap() == 200).then_some(())).await;
+    let mut hanging = Vec::new();
+    for number in 0..6 {
+        hanging.push(get(&format!("user-{number}"), word));
+        hanging.push(get("reader", "/apis/echo.example/v1/namespaces/a/words/w/log"));
+    }
+    eventually("all of them wait", async || (waiting.load(Ordering::SeqCst) == 12).then_some(())).await;
+    assert_eq!(get("bert", local).await.unwrap(), 200);
+    assert_eq!(get("reader", local).await.unwrap(), 200, "a log counts no more than a watch");
+    assert_eq!(get("user-0", local).await.unwrap(), 429, "a user counts for what waits");
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
 }
