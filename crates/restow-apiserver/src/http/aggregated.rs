@@ -1,13 +1,14 @@
 //! Requests for what other API servers serve: their timeouts, and their responses as this server sends them on.
 
 use crate::aggregator::{BackendError, KnownApiService, Origin, ProxiedBody, Tunnel, is_upgrade};
+use crate::error::ApiError;
 use crate::flow_control::limits::InFlightPermit;
 use crate::handlers::Interrupted;
 use crate::http::body::{Body, StreamKind};
 use crate::http::connections::Peer;
 use crate::http::record::RequestRecord;
 use crate::http::render;
-use crate::request::request_info::{self, RequestTarget};
+use crate::request::request_info::RequestTarget;
 use crate::resource::Verb;
 use crate::server::ApiServer;
 use crate::serving::{Connection, ResponseGuard};
@@ -39,12 +40,27 @@ pub(super) struct Proxied<'a> {
 pub(super) fn find(server: &ApiServer, target: &RequestTarget) -> Option<Arc<KnownApiService>> {
     match target {
         RequestTarget::Resource(target) => server.aggregator().find(&target.group, &target.version),
-        RequestTarget::Path(path) => match request_info::parts(path).as_slice() {
-            ["apis", group, version, ..] | ["openapi", "v3", "apis", group, version] => {
-                server.aggregator().find(group, version)
-            }
-            _ => None,
-        },
+        RequestTarget::Path(path) => {
+            let (group, version) = document_of(path)?;
+            server.aggregator().find(group, version)
+        }
+    }
+}
+
+/// The group and version of a document of discovery or OpenAPI. No other path that is not a resource is passed on: a server that
+/// merges slashes or knows more methods could take it for a resource, which was not authorized.
+fn document_of(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix("/openapi/v3/apis/").or_else(|| path.strip_prefix("/apis/"))?;
+    rest.split_once('/').filter(|(group, version)| !group.is_empty() && !version.is_empty() && !version.contains('/'))
+}
+
+/// Refuses a path that another server may resolve to one that was not authorized.
+pub(super) fn check_path(target: &RequestTarget) -> Result<(), ApiError> {
+    let RequestTarget::Resource(target) = target else { return Ok(()) };
+    let own = [&target.namespace, &target.resource, &target.name].into_iter().map(String::as_str);
+    match own.chain(target.subresource.split('/')).any(|segment| matches!(segment, "." | "..")) {
+        true => Err(ApiError::NoSuchPath),
+        false => Ok(()),
     }
 }
 
@@ -175,4 +191,30 @@ fn failure(error: &BackendError, service: &KnownApiService, record: &RequestReco
     let headers = response.headers_mut();
     headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_documents_of_a_group_version_are_passed_on_without_a_resource() {
+        let check = |path: &str, expected| assert_eq!(document_of(path), expected, "{path}");
+        check("/apis/a.example/v1", Some(("a.example", "v1")));
+        check("/openapi/v3/apis/a.example/v1", Some(("a.example", "v1")));
+        for path in [
+            "/apis/a.example/v1/",
+            "/apis/a.example/v1//secrets",
+            "/apis/a.example/v1//../v1/secrets",
+            "/apis/a.example/v1/secrets",
+            "/apis//v1",
+            "/apis/a.example/",
+            "/apis/a.example",
+            "//apis/a.example/v1",
+            "/api/a.example/v1",
+            "/openapi/v3/apis/a.example/v1/x",
+        ] {
+            check(path, None);
+        }
+    }
 }

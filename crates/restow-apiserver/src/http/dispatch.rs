@@ -223,6 +223,7 @@ where
     server.access().authorize(&user, &attributes(&head.target, request.method(), &head.query))?;
     record.set_allowed();
     if let Some(service) = head.proxied.as_deref() {
+        aggregated::check_path(&head.target)?;
         let deadline = match head.timeout {
             Timeout::None => None,
             Timeout::Of(time) => Some(Instant::now() + time),

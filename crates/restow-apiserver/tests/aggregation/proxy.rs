@@ -4,7 +4,7 @@ use crate::fixture::{
     Authorities, Backend, Listening, Main, admin, connect, eventually, json_response, main_config, read_head, store,
 };
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -119,6 +119,28 @@ async fn requests_are_authorized_before_they_are_passed_on() {
     let response = main.send(request(), User::named("nobody")).await;
     assert_eq!(response.status(), 403);
     assert_eq!(main.send(request(), admin()).await.status(), 418);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_another_server_may_read_otherwise_are_not_passed_on() {
+    let (main, _backend) = start().await;
+    for path in [
+        "/apis/echo.example/v1//secrets",
+        "/apis/echo.example/v1//../v1/secrets",
+        "/apis/echo.example/v1/namespaces/a//secrets",
+        "/apis/echo.example/v1/namespaces/a/words/..",
+        "/apis/echo.example/v1/namespaces/../secrets",
+        "/apis/echo.example/v1/namespaces/a/words/%2e%2e",
+        "/apis/echo.example/v1/namespaces/a/words/w/proxy/.%2F/x",
+        "/apis/echo.example/v1/namespaces/a%2F..%2Fb/words",
+    ] {
+        assert_eq!(main.get(path).await.0, 404, "{path}");
+    }
+    // A method without a verb is authorized as a path that is no resource.
+    let (code, _) = main.ask(Method::OPTIONS, "/apis/echo.example/v1/namespaces/a/secrets", &Value::Null).await;
+    assert_ne!(code, 418);
+    assert_eq!(main.get("/apis/echo.example/v1").await.0, 200);
+    assert_eq!(main.get("/apis/echo.example/v1/namespaces/a/words/w..x").await.0, 418);
 }
 
 #[tokio::test(flavor = "multi_thread")]
