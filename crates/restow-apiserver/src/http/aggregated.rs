@@ -13,6 +13,7 @@ use crate::resource::Verb;
 use crate::server::ApiServer;
 use crate::serving::{Connection, ResponseGuard};
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -32,8 +33,18 @@ pub(super) struct Proxied<'a> {
     pub(super) service: &'a KnownApiService,
     pub(super) peer: &'a Peer,
     pub(super) user: &'a User,
-    /// When the response must have ended; `None` for a request that may last.
-    pub(super) deadline: Option<Instant>,
+    pub(super) ends: Ends,
+}
+
+/// When the response to a request ends, if nobody ends it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// At this time.
+    By(Instant),
+    /// When this server stops. Its clients watch again from where it ended.
+    Watch,
+    /// When this server stops; but then it is not complete.
+    Incomplete,
 }
 
 /// The APIService of a target that another server serves.
@@ -86,8 +97,8 @@ pub(super) fn timeout(target: &RequestTarget, requested: Duration) -> Duration {
 
 /// What a request still counts for while it waits for another server, which may never answer: a lasting one for nothing, as a
 /// watch here, and any other for its own flow only.
-fn while_waiting(permit: Option<InFlightPermit>, deadline: Option<Instant>) -> Option<InFlightPermit> {
-    let mut permit = permit.filter(|_| deadline.is_some())?;
+fn while_waiting(permit: Option<InFlightPermit>, ends: Ends) -> Option<InFlightPermit> {
+    let mut permit = permit.filter(|_| matches!(ends, Ends::By(_)))?;
     permit.release_shared();
     Some(permit)
 }
@@ -104,7 +115,7 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let permit = while_waiting(permit, proxied.deadline);
+    let permit = while_waiting(permit, proxied.ends);
     server.access().remove_request_headers(request.headers_mut());
     let origin = Origin { user: proxied.user, address: proxied.peer.address, audit_id: record.audit_id() };
     let outcome = match proxied.service.available() {
@@ -123,7 +134,7 @@ where
         Ok(backend) => backend.forward(request, origin).await,
     };
     match outcome {
-        Ok(response) => sent_on(server, response, proxied.deadline, permit),
+        Ok(response) => sent_on(server, response, proxied.ends, permit),
         Err(error) => failure(&error, proxied.service, record),
     }
 }
@@ -145,16 +156,20 @@ fn open(server: &ApiServer, tunnel: Tunnel, connection: Option<&Connection>) {
 fn sent_on(
     server: &ApiServer,
     response: Response<ProxiedBody>,
-    deadline: Option<Instant>,
+    ends: Ends,
     permit: Option<InFlightPermit>,
 ) -> Response<Body> {
-    let ends = response.body().is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let is_empty = response.body().is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let mut response = response.map(|body| {
         let chunks = body.into_data_stream().map(|chunk| chunk.map_err(|_| Interrupted)).boxed();
-        match deadline {
-            _ if ends => Body::Whole(Bytes::new()),
-            Some(deadline) => Body::stream(StreamKind::Document, until(chunks, deadline)),
-            None => Body::stream(StreamKind::Watch, chunks.take_until(server.core.stopping())),
+        let stopping = server.core.stopping();
+        match ends {
+            _ if is_empty => Body::Whole(Bytes::new()),
+            Ends::By(deadline) => {
+                Body::stream(StreamKind::Document, interrupted_by(tokio::time::sleep_until(deadline), chunks))
+            }
+            Ends::Watch => Body::stream(StreamKind::Watch, chunks.take_until(stopping)),
+            Ends::Incomplete => Body::stream(StreamKind::Watch, interrupted_by(stopping, chunks)),
         }
     });
     if let Some(permit) = permit {
@@ -163,18 +178,20 @@ fn sent_on(
     response
 }
 
-/// The chunks, cut off at the deadline.
-fn until(
+/// The chunks, and an error when something ends them before they are complete.
+fn interrupted_by(
+    interruption: impl Future<Output = ()> + Send + 'static,
     chunks: BoxStream<'static, Result<Bytes, Interrupted>>,
-    deadline: Instant,
 ) -> impl futures::Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
-    stream::unfold(Some(chunks), move |chunks| async move {
-        let mut chunks = chunks?;
-        match tokio::time::timeout_at(deadline, chunks.next()).await {
-            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(chunks))),
-            Ok(None) => None,
-            Ok(Some(Err(_))) | Err(_) => Some((Err(Interrupted), None)),
-        }
+    stream::unfold(Some((interruption.boxed(), chunks)), |rest| async move {
+        let (mut interruption, mut chunks) = rest?;
+        let chunk = tokio::select! {
+            biased;
+            () = &mut interruption => Some(Err(Interrupted)),
+            chunk = chunks.next() => chunk,
+        };
+        let rest = Some((interruption, chunks)).filter(|_| matches!(chunk, Some(Ok(_))));
+        Some((chunk?, rest))
     })
 }
 

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -280,10 +280,11 @@ impl Backend {
     }
 
     /// A server that answers with this function, and shows its certificate to clients with one of a front proxy.
-    pub(crate) async fn answering<F, A>(authorities: &Authorities, answer: F) -> Self
+    pub(crate) async fn answering<F, A, B>(authorities: &Authorities, answer: F) -> Self
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        A: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
         let listener = listen(0).await;
         let address = listener.local_addr().unwrap();

@@ -4,12 +4,14 @@ use crate::fixture::{
     Authorities, Backend, Listening, Main, admin, connect, eventually, json_response, main_config, read_head, store,
 };
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use restow_auth::User;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -250,4 +252,41 @@ async fn requests_that_wait_for_another_server_leave_permits_for_other_users() {
     assert_eq!(get("reader", local).await.unwrap(), 200, "a log counts no more than a watch");
     assert_eq!(get("user-0", local).await.unwrap(), 429, "a user counts for what waits");
     hanging.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_the_shutdown_cuts_off_does_not_look_complete() {
+    let authorities = Authorities::new();
+    let main = Main::start(&store(), &authorities).await;
+    let backend = Backend::answering(&authorities, |request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/apis/echo.example/v1" => {
+                let list = json!({"kind": "APIResourceList", "resources": []});
+                json_response(200, &list).map(BodyExt::boxed_unsync)
+            }
+            path if path.starts_with("/apis/echo.example/v1/") => {
+                let first = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"first\n")))]);
+                Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync())
+            }
+            _ => json_response(404, &json!({})).map(BodyExt::boxed_unsync),
+        }
+    })
+    .await;
+    main.create_service(&[backend.address]).await;
+    main.create_api_service("echo.example", "v1", &authorities.servers.pem).await;
+    main.wait_for_condition(API_SERVICE, "True", "Passed").await;
+    let listening = Listening::start(&main, &authorities).await;
+    let open = async |path: &str| {
+        let mut body = main.send(Request::get(path).body(Full::default()).unwrap(), admin()).await.into_body();
+        let first = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect("it begins");
+        assert_eq!(first.unwrap().unwrap().into_data().unwrap(), "first\n");
+        body
+    };
+    let mut log = open("/apis/echo.example/v1/namespaces/a/words/w/log").await;
+    let mut watch = open("/apis/echo.example/v1/namespaces/a/words?watch=1").await;
+    listening.stop.cancel();
+    let end = tokio::time::timeout(Duration::from_secs(20), log.frame()).await.expect("the log ends");
+    assert!(end.is_some_and(|end| end.is_err()));
+    let end = tokio::time::timeout(Duration::from_secs(20), watch.frame()).await.expect("the watch ends");
+    assert!(end.is_none(), "a watch may end at any time");
 }
