@@ -89,7 +89,8 @@ impl ApiServiceStore {
                 let known = before.proxied.get(&service.version).and_then(|known| known.backend.clone());
                 known.filter(|backend| backend.is_of(&service.version, spec)).unwrap_or_else(|| {
                     let identity = aggregator.config.proxy_client_certificate.as_ref();
-                    let backend = Arc::new(Backend::new(service.version.clone(), spec.clone(), identity));
+                    let (version, via) = (service.version.clone(), aggregator.via.clone());
+                    let backend = Arc::new(Backend::new(version, spec.clone(), identity, via));
                     started.push(backend.clone());
                     backend
                 })

@@ -65,7 +65,7 @@ impl Backend {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let request = prepared(request, origin)?;
+        let request = prepared(request, origin, &self.via)?;
         let response = self.send(request).await?;
         refuse_redirect(&response)?;
         let mut response = response.map(|body: ResponseBody| body.map_err(Into::into).boxed_unsync());
@@ -85,7 +85,7 @@ impl Backend {
     {
         let client = hyper::upgrade::on(&mut request);
         let protocol: Vec<HeaderValue> = request.headers().get_all(header::UPGRADE).iter().cloned().collect();
-        let mut request = prepared(request, origin)?;
+        let mut request = prepared(request, origin, &self.via)?;
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         for value in protocol {
             request.headers_mut().append(header::UPGRADE, value);
@@ -106,7 +106,7 @@ impl Backend {
 }
 
 /// The request as it is sent to the server.
-fn prepared<B>(request: Request<B>, origin: Origin<'_>) -> Result<Request<RequestBody>, BackendError>
+fn prepared<B>(request: Request<B>, origin: Origin<'_>, via: &HeaderValue) -> Result<Request<RequestBody>, BackendError>
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -114,7 +114,11 @@ where
     let wrong = |error: &dyn std::fmt::Display| BackendError::Configuration(error.to_string());
     let (head, body) = request.into_parts();
     let mut headers = head.headers;
+    if identity_headers::has_passed(&headers, via) {
+        return Err(BackendError::Loop);
+    }
     identity_headers::strip(&mut headers);
+    headers.append(header::VIA, via.clone());
     identity_headers::set_user(&mut headers, origin.user).map_err(|error| wrong(&error))?;
     identity_headers::add_client(&mut headers, origin.address);
     if let Some(id) = origin.audit_id {

@@ -202,6 +202,7 @@ fn failure(error: &BackendError, service: &KnownApiService, record: &RequestReco
         BackendError::Timeout => 504,
         BackendError::Configuration(_) => 500,
         BackendError::Redirect => 502,
+        BackendError::Loop => 508,
     };
     record.terminated(code);
     let mut response = render::bytes_response(code, format!("{error}\n"), "text/plain; charset=utf-8");

@@ -9,6 +9,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
+use restow_apiserver::AgreementConfig;
 use restow_auth::User;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -143,6 +144,20 @@ async fn paths_that_another_server_may_read_otherwise_are_not_passed_on() {
     assert_ne!(code, 418);
     assert_eq!(main.get("/apis/echo.example/v1").await.0, 200);
     assert_eq!(main.get("/apis/echo.example/v1/namespaces/a/words/w..x").await.0, 418);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_back_is_refused() {
+    let (main, _backend) = start().await;
+    let own = format!("1.1 {}", AgreementConfig::identity_of(&["main"]));
+    let (_, echoed) = main.get("/apis/echo.example/v1/namespaces/a/words").await;
+    assert_eq!(all(&echoed, "via"), [own.as_str()]);
+    let request = |via: &str| {
+        let request = Request::get("/apis/echo.example/v1/namespaces/a/words").header("via", via);
+        request.body(Full::default()).unwrap()
+    };
+    assert_eq!(main.send(request("1.1 another"), admin()).await.status(), 418);
+    assert_eq!(main.send(request(&format!("1.1 another, {own}")), admin()).await.status(), 508);
 }
 
 #[tokio::test(flavor = "multi_thread")]
