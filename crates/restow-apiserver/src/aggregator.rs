@@ -20,14 +20,16 @@ mod priorities;
 mod proxy;
 mod registration;
 mod tls;
+mod tunnel;
 mod worker;
 
 pub(crate) use api_services::KnownApiService;
 pub(crate) use backend::BackendError;
-pub use config::{AggregatorConfig, RequestHeaderConfig};
-pub(crate) use contents::AggregatedResources;
-pub(crate) use proxy::{Origin, ProxiedBody, Tunnel, is_upgrade};
+pub use config::{AggregatorConfig, AggregatorConfigError, RequestHeaderConfig};
+pub(crate) use contents::{AggregatedObject, AggregatedResource, AggregatedResources};
+pub(crate) use proxy::{Origin, ProxiedBody, is_upgrade};
 pub use tls::{AggregatorTlsError, ProxyClientCertificate};
+pub(crate) use tunnel::Tunnel;
 
 use crate::aggregator::api_service::Condition;
 use crate::aggregator::api_services::{ApiServiceStore, KnownApiServices};
@@ -45,6 +47,7 @@ use crate::metrics::Metrics;
 use crate::resource::registry::Registry;
 use crate::storage_version::Agreement;
 use arc_swap::{ArcSwap, ArcSwapOption};
+use http::HeaderValue;
 use restow_api::GroupVersion;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +61,8 @@ pub(crate) struct Aggregator {
     core: Arc<Core>,
     agreement: Arc<Agreement>,
     config: AggregatorConfig,
+    /// How this server names itself in the requests that it passes on, so that none comes back.
+    via: HeaderValue,
     known: ArcSwap<KnownApiServices>,
     /// Whether the APIServices have been read once.
     listed: watch::Sender<bool>,
@@ -81,10 +86,13 @@ impl Aggregator {
     pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, config: AggregatorConfig, all: &Metrics) -> Self {
         let metrics = AggregatorMetrics::default();
         metrics.register(all);
+        // An id is the name of a lease, which a header can have.
+        let via = HeaderValue::from_str(&format!("1.1 {}", agreement.identity()));
         Aggregator {
             core,
             agreement,
             config,
+            via: via.unwrap_or(HeaderValue::from_static("1.1 restow")),
             known: ArcSwap::default(),
             listed: watch::Sender::new(false),
             leadership: Leadership::default(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod aggregation;
 mod custom_openapi;
+pub(crate) mod discovered_resource;
 pub(crate) mod documents;
 pub mod openapi;
 

@@ -41,7 +41,9 @@ pub mod storage;
 pub mod storage_version;
 mod webhook_client;
 
-pub use aggregator::{AggregatorConfig, AggregatorTlsError, ProxyClientCertificate, RequestHeaderConfig};
+pub use aggregator::{
+    AggregatorConfig, AggregatorConfigError, AggregatorTlsError, ProxyClientCertificate, RequestHeaderConfig,
+};
 pub use auth::{AccessConfig, AuthorizationMode};
 pub use error::corrupt::CorruptObject;
 pub use error::status::{StatusResponse, status_of};

@@ -65,14 +65,11 @@ pub(crate) struct ClientAuthorities {
 impl ClientAuthorities {
     /// Where front proxies are trusted, their certificates must not be taken for those of users.
     fn of(config: &AggregatorConfig) -> Result<Self, ApiError> {
+        config.check().map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(trusted) = &config.request_header else { return Ok(ClientAuthorities::default()) };
         let read = |pem: &str| CertificateAuthority::read(pem).map_err(|error| ApiError::Internal(error.to_string()));
         let users = config.client_ca.as_deref().map(read).transpose()?;
-        let front_proxies = Some(read(&trusted.ca)?);
-        match users {
-            Some(users) => Ok(ClientAuthorities { users: Some(users), front_proxies }),
-            None => Err(ApiError::Internal("front proxies are trusted, but the CA of users is not known".into())),
-        }
+        Ok(ClientAuthorities { users, front_proxies: Some(read(&trusted.ca)?) })
     }
 }
 

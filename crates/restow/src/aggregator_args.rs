@@ -25,7 +25,8 @@ pub(crate) struct AggregatorArgs {
     /// extension-apiserver-authentication in kube-system, for the API servers behind this one.
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// The common names of the certificates of front proxies; none for every certificate of the CA.
+    /// The common names of the certificates of front proxies; none for every certificate of the CA, which must then be
+    /// another one than that of users.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     requestheader_allowed_names: Vec<String>,
     /// The headers in which front proxies send the name of the user; the first that is there counts.
@@ -55,7 +56,9 @@ impl AggregatorArgs {
             }
             _ => None,
         };
-        Ok(AggregatorConfig { proxy_client_certificate, client_ca: Some(client_ca), request_header })
+        let config = AggregatorConfig { proxy_client_certificate, client_ca: Some(client_ca), request_header };
+        config.check()?;
+        Ok(config)
     }
 
     /// The same for a server that has certificates of its own; they are used where the flags name none.

@@ -41,6 +41,11 @@ impl KnownApiService {
         &self.service.version
     }
 
+    /// The stored condition.
+    pub(super) fn condition(&self) -> Option<&Condition> {
+        self.service.condition.as_ref()
+    }
+
     /// The server behind it, if it is available.
     pub(crate) fn available(&self) -> Result<&Arc<Backend>, BackendError> {
         let available = self.backend.as_ref().filter(|_| self.service.is_available());
@@ -84,7 +89,8 @@ impl ApiServiceStore {
                 let known = before.proxied.get(&service.version).and_then(|known| known.backend.clone());
                 known.filter(|backend| backend.is_of(&service.version, spec)).unwrap_or_else(|| {
                     let identity = aggregator.config.proxy_client_certificate.as_ref();
-                    let backend = Arc::new(Backend::new(service.version.clone(), spec.clone(), identity));
+                    let (version, via) = (service.version.clone(), aggregator.via.clone());
+                    let backend = Arc::new(Backend::new(version, spec.clone(), identity, via));
                     started.push(backend.clone());
                     backend
                 })

@@ -2,7 +2,10 @@
 
 use crate::aggregator::api_service::{BackendSpec, Condition};
 use serde_json::Value;
+use std::time::Duration;
 
+/// How long a condition holds when the store cannot be read: a failed read says nothing about the server.
+const KEPT: Duration = Duration::from_secs(30);
 /// The label with the service of a slice.
 const OF_SERVICE: &str = "kubernetes.io/service-name";
 
@@ -68,6 +71,11 @@ pub(super) fn locate(spec: &BackendSpec, observed: &Observation) -> Location {
 pub(super) fn cannot_be_checked(spec: &BackendSpec, error: &str) -> Condition {
     let message = format!("service/{} in {:?} cannot be checked due to: {error}", spec.name, spec.namespace);
     Condition::new("Unknown", "EndpointsAccessError", message)
+}
+
+/// The condition after the store could not be read for some time: the one before, if it has not become too old.
+pub(super) fn while_unreadable(before: Option<Condition>, since: Duration, unknown: Condition) -> Condition {
+    before.filter(|_| since < KEPT).unwrap_or(unknown)
 }
 
 /// The condition after a check of the server's discovery.
@@ -148,5 +156,18 @@ mod tests {
         check(service(json!([{"port": 443}])), &[unnamed], Ok(&["10.0.0.1:8443"]));
         let external = json!({"spec": {"type": "ExternalName", "externalName": "api.example.com"}});
         check(Some(external), &[], Ok(&["api.example.com:443"]));
+    }
+
+    #[test]
+    fn a_condition_becomes_unknown_only_when_the_store_cannot_be_read_for_long() {
+        let (passed, unknown) = (checked(Ok(())), Condition::new("Unknown", "EndpointsAccessError", String::new()));
+        let check = |before: Option<&Condition>, seconds: u64, expected: &Condition| {
+            let since = Duration::from_secs(seconds);
+            assert_eq!(while_unreadable(before.cloned(), since, unknown.clone()), *expected, "{seconds}");
+        };
+        check(Some(&passed), 0, &passed);
+        check(Some(&passed), 29, &passed);
+        check(Some(&passed), 30, &unknown);
+        check(None, 0, &unknown);
     }
 }

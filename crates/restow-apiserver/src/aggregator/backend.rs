@@ -43,6 +43,9 @@ pub(crate) enum BackendError {
     /// It redirects to another server, which could be any.
     #[error("the backend attempted to redirect this request, which is not permitted")]
     Redirect,
+    /// The request has passed this server before.
+    #[error("the service of the APIService leads back to this server")]
+    Loop,
 }
 
 /// The server behind an APIService.
@@ -52,6 +55,8 @@ pub(crate) struct Backend {
     connections: Result<Connections, AggregatorTlsError>,
     /// Where it may be now.
     addresses: ArcSwap<Vec<String>>,
+    /// How this server names itself in requests.
+    pub(super) via: HeaderValue,
     /// Cancelled when the APIService is changed or deleted.
     pub(super) replaced: CancellationToken,
 }
@@ -65,10 +70,15 @@ pub(super) struct Fetched {
 
 impl Backend {
     /// A server that has not been located yet.
-    pub(super) fn new(version: GroupVersion, spec: BackendSpec, identity: Option<&ProxyClientCertificate>) -> Self {
+    pub(super) fn new(
+        version: GroupVersion,
+        spec: BackendSpec,
+        identity: Option<&ProxyClientCertificate>,
+        via: HeaderValue,
+    ) -> Self {
         let connections = tls::server_name(&spec)
             .and_then(|name| Ok(Connections::new(tls::config(&spec.verification, identity)?, name)));
-        Backend { version, spec, connections, addresses: ArcSwap::default(), replaced: CancellationToken::new() }
+        Backend { version, spec, connections, addresses: ArcSwap::default(), via, replaced: CancellationToken::new() }
     }
 
     /// Sets where the server is.
@@ -136,7 +146,7 @@ impl Backend {
 
     /// Gets a document as this user, from any address.
     pub(super) async fn fetch(&self, path: &str, user: &User, headers: HeaderMap) -> Result<Fetched, BackendError> {
-        let request = request(Method::GET, path, user, headers, None)?;
+        let request = self.request(Method::GET, path, user, headers, None)?;
         within(DISCOVERY_TIMEOUT, async { read(self.send(request).await?).await }).await
     }
 
@@ -146,9 +156,10 @@ impl Backend {
         method: Method,
         path: &str,
         user: &User,
+        headers: HeaderMap,
         body: Option<&Value>,
     ) -> Result<Fetched, BackendError> {
-        let request = request(method, path, user, HeaderMap::new(), body)?;
+        let request = self.request(method, path, user, headers, body)?;
         within(CALL_TIMEOUT, async { read(self.send(request).await?).await }).await
     }
 
@@ -158,7 +169,7 @@ impl Backend {
         let url = format!("https://{address}{path}");
         let failed = |reason: String| format!("failing or missing response from {url}: {reason}");
         let connections = self.connections().map_err(|error| error.to_string())?;
-        let request = request(Method::GET, &path, user, HeaderMap::new(), None);
+        let request = self.request(Method::GET, &path, user, HeaderMap::new(), None);
         let request = request.and_then(|request| at_address(request, address));
         let request = request.map_err(|error| error.to_string())?;
         let checking = async {
@@ -174,6 +185,31 @@ impl Backend {
         }
     }
 
+    /// A request of this server itself.
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        user: &User,
+        mut headers: HeaderMap,
+        body: Option<&Value>,
+    ) -> Result<Request<RequestBody>, BackendError> {
+        let wrong = |error: &dyn std::fmt::Display| BackendError::Configuration(error.to_string());
+        identity_headers::set_user(&mut headers, user).map_err(|error| wrong(&error))?;
+        let json = HeaderValue::from_static("application/json");
+        headers.entry(header::ACCEPT).or_insert(json.clone());
+        if body.is_some() {
+            headers.insert(header::CONTENT_TYPE, json);
+        }
+        let body = Full::from(body.map(Value::to_string).unwrap_or_default());
+        let body = body.map_err(|never| match never {}).boxed_unsync();
+        let request = Request::builder().method(method).uri(path).body(body);
+        let mut request = request.map_err(|error| wrong(&error))?;
+        headers.append(header::VIA, self.via.clone());
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
     /// Whether the server is as an APIService says.
     pub(super) fn is_of(&self, version: &GroupVersion, spec: &BackendSpec) -> bool {
         self.version == *version && self.spec == *spec
@@ -182,29 +218,6 @@ impl Backend {
 
 async fn within<T>(time: Duration, work: impl Future<Output = Result<T, BackendError>>) -> Result<T, BackendError> {
     tokio::time::timeout(time, work).await.unwrap_or(Err(BackendError::Timeout))
-}
-
-/// A request of this server itself.
-fn request(
-    method: Method,
-    path: &str,
-    user: &User,
-    mut headers: HeaderMap,
-    body: Option<&Value>,
-) -> Result<Request<RequestBody>, BackendError> {
-    let wrong = |error: &dyn std::fmt::Display| BackendError::Configuration(error.to_string());
-    identity_headers::set_user(&mut headers, user).map_err(|error| wrong(&error))?;
-    let json = HeaderValue::from_static("application/json");
-    headers.entry(header::ACCEPT).or_insert(json.clone());
-    if body.is_some() {
-        headers.insert(header::CONTENT_TYPE, json);
-    }
-    let body = Full::from(body.map(Value::to_string).unwrap_or_default());
-    let body = body.map_err(|never| match never {}).boxed_unsync();
-    let request = Request::builder().method(method).uri(path).body(body);
-    let mut request = request.map_err(|error| wrong(&error))?;
-    *request.headers_mut() = headers;
-    Ok(request)
 }
 
 async fn read(response: Response<ResponseBody>) -> Result<Fetched, BackendError> {

@@ -3,12 +3,16 @@
 use crate::aggregator::backend::{Backend, BackendError, Fetched};
 use crate::aggregator::worker::aggregator_user;
 use crate::discovery::aggregation::{AggregatedVersion, Freshness};
+use crate::discovery::discovered_resource::{DiscoveredResource, ListedResource, converted};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use restow_api::GroupVersion;
-use serde_json::{Map, Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// The media type of aggregated discovery.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// How much one group-version may add to the document of all groups, which every client reads.
+const LARGEST_VERSION: usize = 1 << 20;
 
 /// What a server says about its group-version.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,8 +65,8 @@ async fn fetch_resources(backend: &Backend, before: &FetchedDiscovery) -> Result
         }
         StatusCode::SERVICE_UNAVAILABLE => Err(BackendError::Unavailable),
         StatusCode::OK if is_aggregated(&fetched) => {
-            let resources = resources_in(&json_of(&fetched)?, &backend.version);
-            Ok(current(resources, fetched.headers.get(header::ETAG).cloned()))
+            let resources = resources_in(&json_of(&fetched)?, &backend.version)?;
+            current(resources, fetched.headers.get(header::ETAG).cloned())
         }
         _ => fetch_resource_list(backend).await,
     }
@@ -73,7 +77,7 @@ async fn fetch_resource_list(backend: &Backend) -> Result<FetchedDiscovery, Back
     let path = format!("/apis/{}", backend.version);
     let fetched = backend.fetch(&path, &aggregator_user(), HeaderMap::new()).await?;
     match fetched.code {
-        StatusCode::OK => Ok(current(resources_of_list(&json_of(&fetched)?, &backend.version), None)),
+        StatusCode::OK => current(resources_of_list(&json_of(&fetched)?, &backend.version)?, None),
         code => Err(BackendError::Exchange(format!("failed to download legacy discovery for {path}: {code}"))),
     }
 }
@@ -85,8 +89,12 @@ async fn fetch_openapi(backend: &Backend) -> Option<String> {
     index["paths"][&path]["serverRelativeURL"].as_str().map(str::to_string)
 }
 
-fn current(resources: Vec<Value>, etag: Option<HeaderValue>) -> FetchedDiscovery {
-    FetchedDiscovery { shown: AggregatedVersion { resources, freshness: Freshness::Current, openapi: None }, etag }
+fn current(resources: Vec<DiscoveredResource>, etag: Option<HeaderValue>) -> Result<FetchedDiscovery, BackendError> {
+    let size = serde_json::to_vec(&resources).map_or(usize::MAX, |encoded| encoded.len());
+    if size > LARGEST_VERSION {
+        return Err(BackendError::Exchange(format!("discovery is too large: more than {LARGEST_VERSION} bytes")));
+    }
+    Ok(FetchedDiscovery { shown: AggregatedVersion { resources, freshness: Freshness::Current, openapi: None }, etag })
 }
 
 fn is_aggregated(fetched: &Fetched) -> bool {
@@ -101,112 +109,72 @@ fn json_of(fetched: &Fetched) -> Result<Value, BackendError> {
 }
 
 /// The resources of a group-version in a document of aggregated discovery.
-fn resources_in(document: &Value, version: &GroupVersion) -> Vec<Value> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let groups = list(&document["items"]);
-    let group = groups.iter().find(|group| group["metadata"]["name"] == version.group());
-    let versions = group.map(|group| list(&group["versions"])).unwrap_or_default();
+fn resources_in(document: &Value, version: &GroupVersion) -> Result<Vec<DiscoveredResource>, BackendError> {
+    let groups: Vec<Value> = list_of(&document["items"])?;
+    let Some(group) = groups.iter().find(|group| group["metadata"]["name"] == version.group()) else {
+        return Ok(Vec::new());
+    };
+    let versions: Vec<Value> = list_of(&group["versions"])?;
     let found = versions.iter().find(|found| found["version"] == version.version());
-    let mut resources = found.map(|found| list(&found["resources"])).unwrap_or_default();
-    // Some clients cannot read a resource without a kind.
-    for resource in &mut resources {
-        complete(resource);
-        let subresources = resource.get_mut("subresources").and_then(Value::as_array_mut);
-        for subresource in subresources.into_iter().flatten() {
-            complete(subresource);
-        }
-    }
-    resources
-}
-
-fn complete(resource: &mut Value) {
-    if let Some(fields) = resource.as_object_mut()
-        && fields.get("responseKind").is_none_or(Value::is_null)
-    {
-        fields.insert("responseKind".into(), json!({"group": "", "version": "", "kind": ""}));
-    }
+    found.map_or_else(|| Ok(Vec::new()), |found| list_of(&found["resources"]))
 }
 
 /// The resources in an APIResourceList, in the form of aggregated discovery.
-fn resources_of_list(list: &Value, version: &GroupVersion) -> Vec<Value> {
-    let entries = list["resources"].as_array().cloned().unwrap_or_default();
-    let mut found: Vec<Value> = Vec::new();
-    let mut subresources: Vec<(String, Value)> = Vec::new();
-    for entry in &entries {
-        let name = entry["name"].as_str().unwrap_or_default();
-        let or = |field: &str, default: &str| {
-            let text = entry[field].as_str().filter(|text| !text.is_empty());
-            text.unwrap_or(default).to_string()
-        };
-        let (group, own) = (or("group", version.group()), or("version", version.version()));
-        let kind = json!({"group": group, "version": own, "kind": entry["kind"]});
-        if let Some((resource, subresource)) = name.split_once('/') {
-            let shown = json!({"subresource": subresource, "responseKind": kind, "verbs": entry["verbs"]});
-            subresources.push((resource.to_string(), shown));
-            continue;
-        }
-        let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
-        let mut shown = Map::new();
-        shown.insert("resource".into(), name.into());
-        shown.insert("responseKind".into(), kind);
-        shown.insert("scope".into(), scope.into());
-        shown.insert("singularResource".into(), or("singularName", "").into());
-        shown.insert("verbs".into(), entry["verbs"].clone());
-        for field in ["shortNames", "categories"] {
-            if let Some(names) = entry.get(field).filter(|names| names.is_array()) {
-                shown.insert(field.into(), names.clone());
-            }
-        }
-        found.push(shown.into());
-    }
-    for (resource, subresource) in subresources {
-        let Some(parent) = found.iter_mut().find(|shown| shown["resource"] == resource.as_str()) else { continue };
-        match parent.get_mut("subresources").and_then(Value::as_array_mut) {
-            Some(others) => others.push(subresource),
-            None => parent["subresources"] = vec![subresource].into(),
-        }
-    }
-    found
+fn resources_of_list(list: &Value, version: &GroupVersion) -> Result<Vec<DiscoveredResource>, BackendError> {
+    Ok(converted(list_of::<ListedResource>(&list["resources"])?, version))
+}
+
+/// A list, which Go writes as `null` if it is empty.
+fn list_of<T: DeserializeOwned>(value: &Value) -> Result<Vec<T>, BackendError> {
+    let read: Result<Option<Vec<T>>, _> = serde_json::from_value(value.clone());
+    let read = read.map_err(|error| BackendError::Exchange(format!("malformed discovery: {error}")))?;
+    Ok(read.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn the_older_form_of_discovery_is_converted() {
-        let version: GroupVersion = "garden.example/v1".parse().unwrap();
-        let list = json!({"kind": "APIResourceList", "groupVersion": "garden.example/v1", "resources": [
-            {"name": "plants", "singularName": "plant", "namespaced": true, "kind": "Plant", "verbs": ["get"],
-             "shortNames": ["pl"], "storageVersionHash": "x"},
-            {"name": "plants/scale", "namespaced": true, "kind": "Scale", "group": "autoscaling", "version": "v1",
-             "verbs": ["get", "update"]},
-        ]});
-        let expected = json!([{
-            "resource": "plants", "scope": "Namespaced", "singularResource": "plant", "verbs": ["get"], "shortNames": ["pl"],
-            "responseKind": {"group": "garden.example", "version": "v1", "kind": "Plant"},
-            "subresources": [{
-                "subresource": "scale", "verbs": ["get", "update"],
-                "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
-            }],
-        }]);
-        assert_eq!(Value::from(resources_of_list(&list, &version)), expected);
+    fn garden() -> GroupVersion {
+        "garden.example/v1".parse().unwrap()
     }
 
     #[test]
     fn only_the_group_version_of_the_api_service_is_taken_from_a_server() {
         let document = json!({"items": [
-            {"metadata": {"name": "other.example"}, "versions": [{"version": "v1", "resources": [{"resource": "stones"}]}]},
+            {"metadata": {"name": "other.example"}, "versions": [{"version": "v1", "resources": "malformed"}]},
             {"metadata": {"name": "garden.example"}, "versions": [
                 {"version": "v2", "resources": [{"resource": "trees"}]},
                 {"version": "v1", "resources": [{"resource": "plants"}]},
             ]},
         ]});
-        let found = resources_in(&document, &"garden.example/v1".parse().unwrap());
-        assert_eq!(
-            Value::from(found),
-            json!([{"resource": "plants", "responseKind": {"group": "", "version": "", "kind": ""}}])
-        );
-        assert!(resources_in(&document, &"garden.example/v3".parse().unwrap()).is_empty());
+        let found = resources_in(&document, &garden()).unwrap();
+        let expected = json!([{
+            "resource": "plants", "responseKind": {"group": "", "version": "", "kind": ""}, "scope": "",
+            "singularResource": "", "verbs": [],
+        }]);
+        assert_eq!(serde_json::to_value(found).unwrap(), expected);
+        assert_eq!(resources_in(&document, &"garden.example/v3".parse().unwrap()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn malformed_discovery_is_an_error_and_not_a_server_without_resources() {
+        for resources in [json!("plants"), json!(["plants"]), json!([{"resource": "plants", "verbs": "get"}])] {
+            let versions = json!([{"version": "v1", "resources": resources}]);
+            let document = json!({"items": [{"metadata": {"name": "garden.example"}, "versions": versions}]});
+            assert!(resources_in(&document, &garden()).is_err(), "{document}");
+        }
+        for resources in [json!({}), json!([{"name": 1}]), json!([{"name": "plants", "shortNames": 7}])] {
+            assert!(resources_of_list(&json!({"resources": resources}), &garden()).is_err(), "{resources}");
+        }
+        assert_eq!(resources_of_list(&json!({"resources": null}), &garden()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_group_version_may_add_only_so_much_to_discovery() {
+        let resource = |length: usize| DiscoveredResource { resource: "x".repeat(length), ..Default::default() };
+        assert!(current(vec![resource(LARGEST_VERSION / 2)], None).is_ok());
+        assert!(current(vec![resource(LARGEST_VERSION / 2), resource(LARGEST_VERSION / 2)], None).is_err());
     }
 }

@@ -60,7 +60,11 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Sets the headers that describe the user.
 pub(super) fn set_user(headers: &mut HeaderMap, user: &User) -> Result<(), InvalidIdentity> {
-    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidIdentity);
+    // Who reads a header removes white space around its value, so that `admin ` would become `admin`.
+    let value = |text: &str| match text.trim() == text {
+        true => HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidIdentity),
+        false => Err(InvalidIdentity),
+    };
     headers.insert(USER, value(&user.name)?);
     if !user.uid.is_empty() {
         headers.insert(UID, value(&user.uid)?);
@@ -89,6 +93,12 @@ pub(super) fn add_client(headers: &mut HeaderMap, address: IpAddr) {
     if let Ok(value) = HeaderValue::from_bytes(all.as_bytes()) {
         headers.insert(FORWARDED_FOR, value);
     }
+}
+
+/// Whether a request has passed a server: every server that passes a request on adds itself to `Via`.
+pub(super) fn has_passed(headers: &HeaderMap, via: &HeaderValue) -> bool {
+    let texts = headers.get_all(header::VIA).iter().map(HeaderValue::as_bytes);
+    texts.flat_map(|text| text.split(|byte| *byte == b',')).any(|one| one.trim_ascii() == via.as_bytes())
 }
 
 /// The key of an extra field, with percent-encoding for what a header name cannot have.
@@ -149,8 +159,20 @@ mod tests {
             ("x-remote-extra-example.com%2fscopes%25", "y"),
         ]);
         assert_eq!(found, expected);
-        let odd = User { name: "a\nb".into(), ..User::default() };
+        for odd in ["a\nb", "anna ", "\tanna", "anna\u{a0}"] {
+            let odd = User { name: odd.into(), ..User::default() };
+            assert_eq!(set_user(&mut HeaderMap::new(), &odd), Err(InvalidIdentity), "{odd:?}");
+        }
+        let odd = User { name: "anna".into(), groups: vec![" system:masters".into()], ..User::default() };
         assert_eq!(set_user(&mut HeaderMap::new(), &odd), Err(InvalidIdentity));
+    }
+
+    #[test]
+    fn a_server_finds_itself_among_those_that_a_request_has_passed() {
+        let own = HeaderValue::from_static("1.1 apiserver-a");
+        assert!(has_passed(&headers(&[("via", "1.1 proxy"), ("via", "2.0 other , 1.1 apiserver-a")]), &own));
+        assert!(!has_passed(&headers(&[("via", "1.1 apiserver-ab")]), &own));
+        assert!(!has_passed(&HeaderMap::new(), &own));
     }
 
     #[test]

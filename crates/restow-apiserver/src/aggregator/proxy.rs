@@ -3,17 +3,15 @@
 use crate::aggregator::backend::{Backend, BackendError};
 use crate::aggregator::connections::{RequestBody, ResponseBody};
 use crate::aggregator::identity_headers;
+use crate::aggregator::tunnel::Tunnel;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use restow_auth::User;
 use std::error::Error;
 use std::net::IpAddr;
-use tokio::io::copy_bidirectional;
 
 /// What is escaped in a path, as Go does.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -47,20 +45,6 @@ pub(crate) struct Origin<'a> {
 /// The body of a response: that of the server, or nothing for a connection that is upgraded.
 pub(crate) type ProxiedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// A connection that both sides have upgraded to another protocol.
-pub(crate) struct Tunnel {
-    client: OnUpgrade,
-    server: OnUpgrade,
-}
-
-impl Tunnel {
-    /// Copies in both directions until both sides have closed the connection.
-    pub(crate) async fn run(self) {
-        let Ok((client, server)) = futures::try_join!(self.client, self.server) else { return };
-        let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(server)).await;
-    }
-}
-
 /// Whether a request asks to upgrade its connection to another protocol.
 pub(crate) fn is_upgrade<B>(request: &Request<B>) -> bool {
     let named = |value: &HeaderValue| {
@@ -81,7 +65,7 @@ impl Backend {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let request = prepared(request, origin)?;
+        let request = prepared(request, origin, &self.via)?;
         let response = self.send(request).await?;
         refuse_redirect(&response)?;
         let mut response = response.map(|body: ResponseBody| body.map_err(Into::into).boxed_unsync());
@@ -101,7 +85,7 @@ impl Backend {
     {
         let client = hyper::upgrade::on(&mut request);
         let protocol: Vec<HeaderValue> = request.headers().get_all(header::UPGRADE).iter().cloned().collect();
-        let mut request = prepared(request, origin)?;
+        let mut request = prepared(request, origin, &self.via)?;
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         for value in protocol {
             request.headers_mut().append(header::UPGRADE, value);
@@ -122,7 +106,7 @@ impl Backend {
 }
 
 /// The request as it is sent to the server.
-fn prepared<B>(request: Request<B>, origin: Origin<'_>) -> Result<Request<RequestBody>, BackendError>
+fn prepared<B>(request: Request<B>, origin: Origin<'_>, via: &HeaderValue) -> Result<Request<RequestBody>, BackendError>
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -130,7 +114,11 @@ where
     let wrong = |error: &dyn std::fmt::Display| BackendError::Configuration(error.to_string());
     let (head, body) = request.into_parts();
     let mut headers = head.headers;
+    if identity_headers::has_passed(&headers, via) {
+        return Err(BackendError::Loop);
+    }
     identity_headers::strip(&mut headers);
+    headers.append(header::VIA, via.clone());
     identity_headers::set_user(&mut headers, origin.user).map_err(|error| wrong(&error))?;
     identity_headers::add_client(&mut headers, origin.address);
     if let Some(id) = origin.audit_id {

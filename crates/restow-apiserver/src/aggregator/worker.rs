@@ -29,6 +29,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The first and the longest pause between checks of a server that is not available.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after the store could not be read, or a condition could not be written.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for further changes after one.
 const SETTLE: Duration = Duration::from_millis(50);
 /// How old the discovery of a server may be.
@@ -61,13 +63,35 @@ pub(super) struct Worker {
     pause: Duration,
     discovery: FetchedDiscovery,
     fetched: Option<Instant>,
+    /// Since when the store cannot be read.
+    unreadable: Option<Instant>,
+    /// What became of the last condition.
+    written: Written,
+}
+
+/// Whether the stored condition is the one that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// It is, or another server writes it.
+    Yes,
+    /// It must be tried again.
+    NotYet,
 }
 
 impl Worker {
     pub(super) fn new(aggregator: Arc<Aggregator>, backend: Arc<Backend>) -> Self {
         let leads = aggregator.leadership.leads.subscribe();
         let discovery = FetchedDiscovery::default();
-        Worker { aggregator, backend, leads, pause: FIRST_PAUSE, discovery, fetched: None }
+        Worker {
+            aggregator,
+            backend,
+            leads,
+            pause: FIRST_PAUSE,
+            discovery,
+            fetched: None,
+            unreadable: None,
+            written: Written::Yes,
+        }
     }
 
     /// Works until the APIService is changed or deleted.
@@ -81,13 +105,17 @@ impl Worker {
         loop {
             let pass = self.pass(last.as_ref()).await;
             self.aggregator.checked(&self.backend, last.as_ref().map(|last| &last.condition), &pass.condition);
-            self.write(&pass.condition).await;
+            self.written = self.write(&pass.condition).await;
             last = Some(self.wait(pass).await);
         }
     }
 
-    /// Waits until something may have changed, or the next pass is due.
+    /// Waits until something may have changed, the condition is to be written again, or the next pass is due.
     async fn wait(&mut self, mut pass: Pass) -> Pass {
+        let due = match self.written {
+            Written::Yes => pass.due,
+            Written::NotYet => pass.due.min(Instant::now() + STORE_PAUSE),
+        };
         let changed = async {
             match &mut pass.changes {
                 Some(Changes { services, slices }) => {
@@ -102,7 +130,7 @@ impl Worker {
             biased;
             _ = self.leads.changed() => {}
             () = changed => {}
-            () = tokio::time::sleep_until(pass.due) => {}
+            () = tokio::time::sleep_until(due) => {}
         }
         pass
     }
@@ -112,8 +140,9 @@ impl Worker {
         let core = self.aggregator.core.clone();
         let (observed, changes) = match observe(&core, &self.backend).await {
             Ok(found) => found,
-            Err(error) => return self.unreadable(&error),
+            Err(error) => return self.unreadable(&error, last),
         };
+        self.unreadable = None;
         if let Some(last) = last.filter(|last| last.observed == observed && Instant::now() < last.due) {
             return Pass { observed, condition: last.condition.clone(), due: last.due, changes };
         }
@@ -134,10 +163,14 @@ impl Worker {
         Pass { observed, condition, due: Instant::now() + wait, changes }
     }
 
-    /// The store could not be read: the addresses stay as they are.
-    fn unreadable(&self, error: &ApiError) -> Pass {
-        let condition = availability::cannot_be_checked(&self.backend.spec, &error.to_string());
-        Pass { observed: Observation::default(), condition, due: Instant::now() + LONGEST_PAUSE, changes: None }
+    /// The store could not be read: the addresses stay as they are, and for a while the condition, too.
+    fn unreadable(&mut self, error: &ApiError, last: Option<&Pass>) -> Pass {
+        let since = *self.unreadable.get_or_insert_with(Instant::now);
+        let stored = || self.aggregator.find(self.backend.version.group(), self.backend.version.version());
+        let before = last.map(|last| last.condition.clone()).or_else(|| stored()?.condition().cloned());
+        let unknown = availability::cannot_be_checked(&self.backend.spec, &error.to_string());
+        let condition = availability::while_unreadable(before, since.elapsed(), unknown);
+        Pass { observed: Observation::default(), condition, due: Instant::now() + STORE_PAUSE, changes: None }
     }
 
     async fn refresh_discovery(&mut self, available: bool) {
@@ -160,13 +193,23 @@ impl Worker {
     }
 
     /// Writes the condition if this server is the one that does, and it is another one than before.
-    async fn write(&self, condition: &Condition) {
-        if !self.aggregator.leadership.leads() || !self.aggregator.agreement.is_registered() {
-            return;
+    async fn write(&self, condition: &Condition) -> Written {
+        if !self.aggregator.leadership.leads() {
+            return Written::Yes;
+        }
+        if !self.aggregator.agreement.is_registered() {
+            return Written::NotYet;
         }
         let mut decision = SetCondition { backend: &self.backend, condition };
-        if let Err(error) = self.aggregator.change(&self.backend.version, &mut decision).await {
-            tracing::warn!(%error, version = %self.backend.version, "the condition of an APIService could not be written");
+        match self.aggregator.change(&self.backend.version, &mut decision).await {
+            Ok(_) => Written::Yes,
+            Err(error) => {
+                if self.written == Written::Yes {
+                    let version = &self.backend.version;
+                    tracing::warn!(%error, %version, "the condition of an APIService could not be written; trying again");
+                }
+                Written::NotYet
+            }
         }
     }
 }

@@ -2,10 +2,11 @@
 //! policies see every deletion, as if a client had requested it: an object that they refuse to delete keeps the namespace.
 
 mod conditions;
+mod elsewhere;
 
 use crate::admission;
-use crate::aggregator::AggregatedResources;
 use crate::controllers::namespaces::conditions::AggregatedContents;
+use crate::controllers::namespaces::elsewhere::{Elsewhere, delete_elsewhere};
 use crate::error::ApiError;
 use crate::handlers::{Call, Handlers};
 use crate::request::Request;
@@ -20,7 +21,6 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
-use restow_auth::User;
 use restow_store::{Compare, Content, Entry, Key, KeyRange, RangeRequest, StoreExt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +148,9 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     if let Some(folder) = find_not_served(handlers, name).await? {
         return Ok(Outcome::NotServed(folder));
     }
-    let elsewhere = delete_elsewhere(handlers, name).await;
+    let Elsewhere::Left(elsewhere) = delete_elsewhere(handlers, name, &instance).await? else {
+        return Ok(Outcome::Done);
+    };
     if instance.has_conditions || !elsewhere.is_empty() {
         handlers.objects().change(object_ref, &mut ShowContents { contents: &elsewhere, instance: &instance }).await?;
     }
@@ -157,21 +159,6 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     }
     handlers.objects().change(object_ref, &mut RemoveFinalizer { instance: &instance }).await?;
     Ok(Outcome::Done)
-}
-
-/// Deletes what other API servers have in a namespace. A server that cannot be asked may have objects in it.
-async fn delete_elsewhere(handlers: &Handlers, namespace: &str) -> AggregatedContents {
-    let AggregatedResources { resources, unknown } = handlers.aggregator.namespaced_resources();
-    let user = User::service_account("kube-system", ACCOUNT, "").authenticated();
-    let mut found = AggregatedContents { unknown, ..AggregatedContents::default() };
-    for resource in resources {
-        match resource.delete_all(namespace, &user).await {
-            Ok(0) => {}
-            Ok(left) => found.left.push((resource.name(), left)),
-            Err(failure) => found.failures.push(failure),
-        }
-    }
-    found
 }
 
 /// A terminating namespace, identified by its create revision. This server may not have seen that the namespace was deleted and

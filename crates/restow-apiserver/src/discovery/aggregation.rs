@@ -1,8 +1,8 @@
 //! What discovery shows beside the resources of this server: the group-versions of the servers behind it, and the order of all.
 
+use crate::discovery::discovered_resource::DiscoveredResource;
 use crate::resource::registry::Registry;
 use restow_api::{GroupVersion, compare_versions};
-use serde_json::Value;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(crate) struct Aggregation {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AggregatedVersion {
     /// Its resources, as aggregated discovery shows them.
-    pub(crate) resources: Vec<Value>,
+    pub(crate) resources: Vec<DiscoveredResource>,
     /// Whether they are what the server shows now.
     pub(crate) freshness: Freshness,
     /// The URL of its OpenAPI document on that server.
@@ -83,9 +83,8 @@ impl Freshness {
 impl AggregatedVersion {
     /// Whether the server is known to serve a resource, and its subresource.
     pub(crate) fn knows(&self, resource: &str, subresource: &str) -> Option<KnownResource> {
-        let found = self.resources.iter().find(|known| known["resource"] == resource)?;
-        let subresources = found["subresources"].as_array().map(Vec::as_slice).unwrap_or_default();
-        match subresources.iter().any(|known| known["subresource"] == subresource) {
+        let found = self.resources.iter().find(|known| known.resource == resource)?;
+        match found.subresources.iter().any(|known| known.subresource == subresource) {
             true => Some(KnownResource::Subresource),
             false => Some(KnownResource::Resource),
         }

@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::flow_control::fair_queue::{self, Flow, FlowHandle};
 use crate::flow_control::limits::{self, InFlightPermit};
 use crate::handlers::{self, Call, HandlerResponse};
-use crate::http::aggregated::{self, Proxied};
+use crate::http::aggregated::{self, Ends, Proxied};
 use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
@@ -223,12 +223,14 @@ where
     server.access().authorize(&user, &attributes(&head.target, request.method(), &head.query))?;
     record.set_allowed();
     if let Some(service) = head.proxied.as_deref() {
-        let deadline = match head.timeout {
-            Timeout::None => None,
-            Timeout::Of(time) => Some(Instant::now() + time),
+        aggregated::check_path(&head.target)?;
+        let ends = match (head.timeout, &head.target) {
+            (Timeout::Of(time), _) => Ends::By(Instant::now() + time),
+            (Timeout::None, RequestTarget::Resource(target)) if target.verb == Verb::Watch => Ends::Watch,
+            (Timeout::None, _) => Ends::Incomplete,
         };
-        let proxied = Proxied { service, peer, user: &user, deadline };
-        return Ok(aggregated::handle(server, proxied, request, &mut permit, record).await);
+        let proxied = Proxied { service, peer, user: &user, ends };
+        return Ok(aggregated::handle(server, proxied, request, permit, record).await);
     }
     let flow = limits::flow(&user, &head.target);
     let response = match head.target {

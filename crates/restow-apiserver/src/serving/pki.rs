@@ -138,7 +138,7 @@ pub fn tls_config(identity: &CertificateAndKey, client_ca: &str) -> Result<Arc<r
 }
 
 /// The CA certificates in a PEM text.
-pub(super) fn roots_of(pem: &str) -> Result<rustls::RootCertStore, PkiError> {
+pub(crate) fn roots_of(pem: &str) -> Result<rustls::RootCertStore, PkiError> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         let certificate = certificate.map_err(|error| PkiError::Pem("client CA", error))?;

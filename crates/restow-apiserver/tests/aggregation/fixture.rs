@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -107,6 +107,19 @@ pub(crate) fn store() -> Arc<dyn Store> {
     Arc::new(ModelStore::default())
 }
 
+/// The configuration of a main API server of the built-in resources.
+pub(crate) fn main_config(store: &Arc<dyn Store>, authorities: &Authorities) -> ServerConfig {
+    let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());
+    let address: SocketAddr = "127.0.0.1:6443".parse().unwrap();
+    let mut config = ServerConfig::new(store.clone(), Registry::new(resources), address);
+    config.agreement.identity = AgreementConfig::identity_of(&["main"]);
+    let identity = authorities.proxies.issue("front-proxy-client", &[]);
+    config.aggregator.proxy_client_certificate =
+        Some(ProxyClientCertificate { certificate: identity.certificate, key: identity.key });
+    authorities.trust(&mut config);
+    config
+}
+
 /// A main API server of the built-in resources.
 pub(crate) struct Main {
     pub(crate) server: Arc<ApiServer>,
@@ -118,14 +131,12 @@ impl Main {
     }
 
     pub(crate) async fn start_as(store: &Arc<dyn Store>, authorities: &Authorities, id: &str) -> Self {
-        let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());
-        let address: SocketAddr = "127.0.0.1:6443".parse().unwrap();
-        let mut config = ServerConfig::new(store.clone(), Registry::new(resources), address);
+        let mut config = main_config(store, authorities);
         config.agreement.identity = AgreementConfig::identity_of(&[id]);
-        let identity = authorities.proxies.issue("front-proxy-client", &[]);
-        config.aggregator.proxy_client_certificate =
-            Some(ProxyClientCertificate { certificate: identity.certificate, key: identity.key });
-        authorities.trust(&mut config);
+        Self::of(config).await
+    }
+
+    pub(crate) async fn of(config: ServerConfig) -> Self {
         let server = ApiServer::new(config).await.unwrap();
         server.ready().await.unwrap();
         Main { server }
@@ -269,10 +280,11 @@ impl Backend {
     }
 
     /// A server that answers with this function, and shows its certificate to clients with one of a front proxy.
-    pub(crate) async fn answering<F, A>(authorities: &Authorities, answer: F) -> Self
+    pub(crate) async fn answering<F, A, B>(authorities: &Authorities, answer: F) -> Self
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        A: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
         let listener = listen(0).await;
         let address = listener.local_addr().unwrap();

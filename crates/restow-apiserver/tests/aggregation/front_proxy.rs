@@ -1,6 +1,7 @@
 //! Front proxies that name users in headers, and what this server tells the servers behind it about them.
 
-use crate::fixture::{Authorities, Listening, Main, connect, read_head, store};
+use crate::fixture::{Authorities, Listening, Main, connect, main_config, read_head, store};
+use restow_apiserver::ApiServer;
 use restow_apiserver::serving::pki::CertificateAndKey;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -61,4 +62,21 @@ async fn the_servers_behind_learn_whom_to_trust_from_a_config_map() {
         (code, &role["rules"][0]["resourceNames"][0]),
         (200, &Value::from("extension-apiserver-authentication"))
     );
+}
+
+#[tokio::test]
+async fn a_ca_of_users_and_of_nameless_front_proxies_is_refused() {
+    let authorities = Authorities::new();
+    let start = async |proxies: String, names: &[&str]| {
+        let mut config = main_config(&store(), &authorities);
+        let trusted = config.aggregator.request_header.as_mut().unwrap();
+        trusted.ca = proxies;
+        trusted.headers.allowed_names = names.iter().map(|name| name.to_string()).collect();
+        ApiServer::new(config).await.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let shared = || format!("{}{}", authorities.proxies.pem, authorities.servers.pem);
+    let refusal = start(shared(), &[]).await.unwrap_err();
+    assert!(refusal.contains("--requestheader-allowed-names"), "{refusal}");
+    assert_eq!(start(shared(), &["front-proxy-client"]).await, Ok(()));
+    assert_eq!(start(authorities.proxies.pem.clone(), &[]).await, Ok(()));
 }

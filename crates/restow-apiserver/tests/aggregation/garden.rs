@@ -1,8 +1,9 @@
 //! A server made with the library behind the main server.
 
-use crate::fixture::{Authorities, Backend, Main, PLANTS, admin, eventually, store};
+use crate::fixture::{Authorities, Backend, Main, PLANTS, admin, eventually, json_response, store};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -227,4 +228,26 @@ async fn two_main_servers_do_not_take_turns_in_writing_the_condition() {
         eventually("requests reach the second server", async || (main.get(PLANTS).await.0 == 200).then_some(())).await;
     }
     assert_eq!(version().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_discovery_of_a_server_is_not_shown_to_clients() {
+    let authorities = Authorities::new();
+    let main = Main::start(&store(), &authorities).await;
+    let backend = Backend::answering(&authorities, |request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/apis/garden.example/v1" => {
+                let plants = json!({"name": "plants", "namespaced": true, "kind": "Plant", "verbs": "get"});
+                json_response(200, &json!({"kind": "APIResourceList", "resources": [plants]}))
+            }
+            _ => json_response(404, &json!({})),
+        }
+    })
+    .await;
+    main.create_service(&[backend.address]).await;
+    main.create_api_service("garden.example", "v1", &authorities.servers.pem).await;
+    // The discovery is fetched before.
+    main.wait_for_condition(API_SERVICE, "True", "Passed").await;
+    let found = main.discovered("garden.example", "v1").await;
+    assert_eq!(found, json!({"version": "v1", "resources": [], "freshness": "Stale"}));
 }

@@ -8,3 +8,4 @@ mod garden;
 mod local;
 mod namespaces;
 mod proxy;
+mod store_failures;

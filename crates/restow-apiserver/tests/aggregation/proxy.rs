@@ -1,13 +1,18 @@
 //! What the server behind an APIService sees of a request, and what its client sees of the response.
 
-use crate::fixture::{Authorities, Backend, Listening, Main, admin, connect, json_response, read_head, store};
+use crate::fixture::{
+    Authorities, Backend, Listening, Main, admin, connect, eventually, json_response, main_config, read_head, store,
+};
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use futures::stream::{self, StreamExt};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
+use restow_apiserver::AgreementConfig;
 use restow_auth::User;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -120,6 +125,42 @@ async fn requests_are_authorized_before_they_are_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn paths_that_another_server_may_read_otherwise_are_not_passed_on() {
+    let (main, _backend) = start().await;
+    for path in [
+        "/apis/echo.example/v1//secrets",
+        "/apis/echo.example/v1//../v1/secrets",
+        "/apis/echo.example/v1/namespaces/a//secrets",
+        "/apis/echo.example/v1/namespaces/a/words/..",
+        "/apis/echo.example/v1/namespaces/../secrets",
+        "/apis/echo.example/v1/namespaces/a/words/%2e%2e",
+        "/apis/echo.example/v1/namespaces/a/words/w/proxy/.%2F/x",
+        "/apis/echo.example/v1/namespaces/a%2F..%2Fb/words",
+    ] {
+        assert_eq!(main.get(path).await.0, 404, "{path}");
+    }
+    // A method without a verb is authorized as a path that is no resource.
+    let (code, _) = main.ask(Method::OPTIONS, "/apis/echo.example/v1/namespaces/a/secrets", &Value::Null).await;
+    assert_ne!(code, 418);
+    assert_eq!(main.get("/apis/echo.example/v1").await.0, 200);
+    assert_eq!(main.get("/apis/echo.example/v1/namespaces/a/words/w..x").await.0, 418);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_back_is_refused() {
+    let (main, _backend) = start().await;
+    let own = format!("1.1 {}", AgreementConfig::identity_of(&["main"]));
+    let (_, echoed) = main.get("/apis/echo.example/v1/namespaces/a/words").await;
+    assert_eq!(all(&echoed, "via"), [own.as_str()]);
+    let request = |via: &str| {
+        let request = Request::get("/apis/echo.example/v1/namespaces/a/words").header("via", via);
+        request.body(Full::default()).unwrap()
+    };
+    assert_eq!(main.send(request("1.1 another"), admin()).await.status(), 418);
+    assert_eq!(main.send(request(&format!("1.1 another, {own}")), admin()).await.status(), 508);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_to_another_server_is_refused() {
     let (main, _backend) = start().await;
     let (code, text) = main.get("/apis/echo.example/v1/elsewhere").await;
@@ -175,4 +216,92 @@ async fn a_request_that_was_sent_is_not_sent_again() {
     assert_eq!(main.get("/apis/echo.example/v1/words").await.0, 503);
     assert_eq!(received.load(Ordering::SeqCst), 1);
     drop(backend);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_wait_for_another_server_leave_permits_for_other_users() {
+    let authorities = Authorities::new();
+    let mut config = main_config(&store(), &authorities);
+    config.limits.requests_in_flight = 4;
+    let main = Arc::new(Main::of(config).await);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let counter = waiting.clone();
+    let backend = Backend::answering(&authorities, move |request: Request<Incoming>| {
+        let counter = counter.clone();
+        async move {
+            if request.uri().path() == "/apis/echo.example/v1" {
+                return json_response(200, &json!({"kind": "APIResourceList", "resources": []}));
+            }
+            if request.uri().path().starts_with("/apis/echo.example/v1/namespaces/") {
+                counter.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }
+            json_response(404, &json!({}))
+        }
+    })
+    .await;
+    main.create_service(&[backend.address]).await;
+    main.create_api_service("echo.example", "v1", &authorities.servers.pem).await;
+    main.wait_for_condition(API_SERVICE, "True", "Passed").await;
+    let group = json!({"kind": "Group", "name": "testers", "apiGroup": "rbac.authorization.k8s.io"});
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "testers"},
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"},
+        "subjects": [group],
+    });
+    main.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    let get = |user: &str, path: &'static str| {
+        let (main, user) = (main.clone(), User::named(user).with_group("testers"));
+        let request = Request::get(path).body(Full::default()).unwrap();
+        tokio::spawn(async move { main.send(request, user).await.status().as_u16() })
+    };
+    let (local, word) = ("/api/v1/namespaces", "/apis/echo.example/v1/namespaces/a/words/w");
+    eventually("the binding is known", async || (get("bert", local).await.unwrap() == 200).then_some(())).await;
+    let mut hanging = Vec::new();
+    for number in 0..6 {
+        hanging.push(get(&format!("user-{number}"), word));
+        hanging.push(get("reader", "/apis/echo.example/v1/namespaces/a/words/w/log"));
+    }
+    eventually("all of them wait", async || (waiting.load(Ordering::SeqCst) == 12).then_some(())).await;
+    assert_eq!(get("bert", local).await.unwrap(), 200);
+    assert_eq!(get("reader", local).await.unwrap(), 200, "a log counts no more than a watch");
+    assert_eq!(get("user-0", local).await.unwrap(), 429, "a user counts for what waits");
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_the_shutdown_cuts_off_does_not_look_complete() {
+    let authorities = Authorities::new();
+    let main = Main::start(&store(), &authorities).await;
+    let backend = Backend::answering(&authorities, |request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/apis/echo.example/v1" => {
+                let list = json!({"kind": "APIResourceList", "resources": []});
+                json_response(200, &list).map(BodyExt::boxed_unsync)
+            }
+            path if path.starts_with("/apis/echo.example/v1/") => {
+                let first = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"first\n")))]);
+                Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync())
+            }
+            _ => json_response(404, &json!({})).map(BodyExt::boxed_unsync),
+        }
+    })
+    .await;
+    main.create_service(&[backend.address]).await;
+    main.create_api_service("echo.example", "v1", &authorities.servers.pem).await;
+    main.wait_for_condition(API_SERVICE, "True", "Passed").await;
+    let listening = Listening::start(&main, &authorities).await;
+    let open = async |path: &str| {
+        let mut body = main.send(Request::get(path).body(Full::default()).unwrap(), admin()).await.into_body();
+        let first = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect("it begins");
+        assert_eq!(first.unwrap().unwrap().into_data().unwrap(), "first\n");
+        body
+    };
+    let mut log = open("/apis/echo.example/v1/namespaces/a/words/w/log").await;
+    let mut watch = open("/apis/echo.example/v1/namespaces/a/words?watch=1").await;
+    listening.stop.cancel();
+    let end = tokio::time::timeout(Duration::from_secs(20), log.frame()).await.expect("the log ends");
+    assert!(end.is_some_and(|end| end.is_err()));
+    let end = tokio::time::timeout(Duration::from_secs(20), watch.frame()).await.expect("the watch ends");
+    assert!(end.is_none(), "a watch may end at any time");
 }

@@ -55,7 +55,8 @@ impl Classification {
 /// retried later.
 async fn check_owner(handlers: &Handlers, owner: &Owner, namespace: &str) -> Result<CheckedOwner, ApiError> {
     let version = owner.api_version.parse::<GroupVersion>().map_err(|_| ApiError::NoSuchResource)?;
-    if handlers.aggregator.is_proxied(&version) {
+    let proxied = handlers.aggregator.is_proxied(&version);
+    if proxied.map_err(|error| ApiError::Internal(error.to_string()))? {
         return Err(ApiError::Internal(format!("the owner {} {} is on another API server", owner.kind, owner.name)));
     }
     let registry = handlers.registry();
