@@ -98,7 +98,8 @@ async fn start(store: &Arc<Failing>, authorities: &Authorities) -> (Main, Backen
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_that_could_not_be_written_is_written_again_soon() {
     let (store, authorities) = (Failing::new(), Authorities::new());
-    store.conditions.store(1, Ordering::SeqCst);
+    // The first pass is followed by another one when this server begins to lead.
+    store.conditions.store(2, Ordering::SeqCst);
     let (main, _backend) = start(&store, &authorities).await;
     eventually("a write has failed", async || (store.failed() > 0).then_some(())).await;
     let begun = Instant::now();
