@@ -59,8 +59,9 @@ pub(super) fn find(server: &ApiServer, target: &RequestTarget) -> Option<Arc<Kno
 }
 
 /// The group and version of a document of discovery or OpenAPI. No other path that is not a resource is passed on: a server that
-/// merges slashes or knows more methods could take it for a resource, which was not authorized.
+/// merges slashes or knows more methods could take it for a resource, which was not authorized. People end it with a slash.
 fn document_of(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_suffix('/').unwrap_or(path);
     let rest = path.strip_prefix("/openapi/v3/apis/").or_else(|| path.strip_prefix("/apis/"))?;
     rest.split_once('/').filter(|(group, version)| !group.is_empty() && !version.is_empty() && !version.contains('/'))
 }
@@ -220,8 +221,9 @@ mod tests {
         let check = |path: &str, expected| assert_eq!(document_of(path), expected, "{path}");
         check("/apis/a.example/v1", Some(("a.example", "v1")));
         check("/openapi/v3/apis/a.example/v1", Some(("a.example", "v1")));
+        check("/apis/a.example/v1/", Some(("a.example", "v1")));
         for path in [
-            "/apis/a.example/v1/",
+            "/apis/a.example/v1//",
             "/apis/a.example/v1//secrets",
             "/apis/a.example/v1//../v1/secrets",
             "/apis/a.example/v1/secrets",
